@@ -1,20 +1,22 @@
-"""How well notes get types that users define, without an LLM; and the weights that decide it.
+"""How well notes and relations get types that users define, without an LLM; and learned weights.
 
-`python -m bench.ontology` learns the weights from one half of `bench/data/ontology`, writes them
-into the package and reports precision and recall on the other half, once.
+`python -m bench.ontology` reports precision and recall on the half of `bench/data/ontology` that
+nothing was learned from; with `--write` it first learns the weights of notes from the other half.
 """
 
 import argparse
 import asyncio
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.extraction.turns import FILES, turns
+from bench.extraction.turns import FILES, NOON, turns
+from kemem.add.extract import extract
 from kemem.backends.local import LocalEmbedder
 from kemem.facts.types import (
     Said,
@@ -27,7 +29,12 @@ from kemem.facts.types import (
     weights,
 )
 from kemem.facts.worth import Vectors, Weights
+from kemem.ports import Deps
+from kemem.ports.ontology import CurrentOntology
+from kemem.records import Message
 from kemem.records.ontology import Ontology, OwnType
+from kemem.testing import FakeClock
+from kemem_conformance.ram import RamStore
 
 HERE = Path(__file__).parent / "data" / "ontology"
 WEIGHTS = Path(__file__).parents[1] / "src" / "kemem" / "facts" / "types.npz"
@@ -170,6 +177,61 @@ def report(
         print(f"{title} {language}: P {precision:.2f} R {recall:.2f} ({len(own)} sentences)")
 
 
+Edge = tuple[str, str, str]  # type, source and target
+
+
+def relations(half: str) -> Iterator[tuple[str, frozenset[Edge]]]:
+    """Sentences of a half, and the edges that they state."""
+    for line in (HERE / f"relations_{half}.txt").read_text("utf-8").splitlines():
+        if not line.startswith("#"):
+            kind, text, stated = (part.strip() for part in line.split("|"))
+            ends = [it.split(" > ") for it in stated.split(";") if " > " in it]
+            yield text, frozenset((kind, _plain(one), _plain(other)) for one, other in ends)
+
+
+def _plain(end: str) -> str:
+    """An end as it is compared: without articles, and with its speaker as "user"."""
+    end = re.sub(r"^(?:i|we|我们?)$", "user", end.strip().casefold())
+    end = re.sub(r"^(?:my|our) ", "user's ", re.sub("^我们?的?", "user的", end))
+    return re.sub(r"^(?:the|an?) ", "", re.sub("(?<=[^a-z.]) | (?=[^a-z\\d])", "", end))
+
+
+def _is_same(found: Edge, stated: Edge) -> bool:
+    """Whether both are of one type and between the same; one more word is no harm."""
+    more = r"(?: [\w.]+|的[^的]{1,2})?"
+    ends = zip(found[1:], stated[1:], strict=True)
+    return found[0] == stated[0] and all(re.fullmatch(f"{re.escape(b)}{more}", a) for a, b in ends)
+
+
+def report_relations(title: str, half: str, types: Mapping[str, OwnType]) -> None:
+    """Precision and recall of edges on a half, of each language with all its types at once."""
+    sentences, counts = list(relations(half)), np.zeros(3, int)
+    for language in ("en", "zh", "all"):
+        own = [it for it in sentences if language == ("en" if it[0].isascii() else "zh")]
+        counts += (counted := _counted(own, types))
+        right, given, wanted = counts if language == "all" else counted
+        print(f"{title} {language}: P {right / given:.2f} R {right / wanted:.2f} ({wanted} edges)")
+
+
+def _counted(
+    sentences: Sequence[tuple[str, frozenset[Edge]]], types: Mapping[str, OwnType]
+) -> tuple[int, int, int]:
+    """How many edges are right, how many there are, and how many there should be."""
+    names = {kind for _, edges in sentences for kind, _, _ in edges}
+    ontology = Ontology(relations={name: own for name, own in types.items() if name in names})
+    deps = Deps(RamStore(), LocalEmbedder(), FakeClock(NOON), ontology=CurrentOntology(ontology))
+    found = [(asyncio.run(_edges(text, names, deps)), edges) for text, edges in sentences]
+    right = sum(any(_is_same(it, one) for one in edges) for some, edges in found for it in some)
+    return right, sum(len(some) for some, _ in found), sum(len(edges) for _, edges in found)
+
+
+async def _edges(text: str, names: Container[str], deps: Deps) -> frozenset[Edge]:
+    message = Message("m", "bench", "user", "talk", "user", text, NOON, NOON)
+    extraction = await extract([message], [], None, deps)
+    edges = (it for fact in extraction.facts for it in fact.relations if it.relationship in names)
+    return frozenset((it.relationship, _plain(it.source), _plain(it.destination)) for it in edges)
+
+
 def bare(types: Mapping[str, OwnType]) -> dict[str, OwnType]:
     """Types that have a description only."""
     return {name: OwnType(it.description) for name, it in types.items()}
@@ -205,7 +267,8 @@ def main() -> None:
         "--write", action="store_true", help="learn the weights again, and write them"
     )
     write = parser.parse_args().write
-    types = Ontology.parse(tomllib.loads((HERE / "types.toml").read_text("utf-8"))).notes
+    ontology = Ontology.parse(tomllib.loads((HERE / "types.toml").read_text("utf-8")))
+    types = ontology.notes
     first, second = sentences()
     vectors = embed([*texts_of(types), *(text for _, text in (*first, *second))])
     if write:
@@ -216,6 +279,7 @@ def main() -> None:
     _, more = with_more_examples(types, first)
     report("with 8 examples", second, profiles(more, vectors, found), vectors, found)
     report("description only", second, poor, vectors, found)
+    report_relations("relations", "unseen", ontology.relations)
 
 
 if __name__ == "__main__":

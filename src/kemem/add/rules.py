@@ -219,7 +219,8 @@ def rate(
     for message, _, kept, _ in stated:
         clauses.setdefault(message.message_id, []).extend(kept.notes)
     for message, speaker, kept, language in stated:  # last, as a speaker may tell the name late
-        fact = fact_of(kept.statement, message, language, speaker.name or NAMELESS, entities)
+        statement = own.related(kept.statement, kept.notes)
+        fact = fact_of(statement, message, language, speaker.name or NAMELESS, entities)
         fact = replace(fact, own_type=kept.own_type)
         for name in {it.destination for it in fact.relations}:
             entities[name] = own.of_entity(name, entities[name], kept.notes, kept.sentence)

@@ -1,11 +1,14 @@
 """The stage that gives what rules read the user's own types, by descriptions and examples."""
 
+import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from kemem.add.rules import Reading
 from kemem.errors import Unavailable
+from kemem.facts.grammar import ME, Relation
+from kemem.facts.relations import Found, RelationType, relation_types, relations_in
 from kemem.facts.types import (
     OwnTypes,
     Typed,
@@ -24,6 +27,7 @@ GROUPS: tuple[Group, ...] = ("notes", "entities")
 # A note is in other words than its sentence. Only sentences that are near enough by the vectors of
 # their notes are embedded themselves.
 _LIKELY = -4.0
+_LEAST_NEAR = 0.33  # likeness to an example of a clause that says a relation by a common verb
 _MOST = 60  # sentences and clauses of a call that are compared with types
 
 log = logging.getLogger("kemem")
@@ -34,8 +38,9 @@ async def own_types(reading: Reading, vectors: Vectors | None, deps: Deps) -> Ow
     ontology = await deps.ontology.read(deps.store)
     entities = ontology.entities.items()
     names = {text.casefold(): name for name, own in entities for text in own.examples}
+    related = await _related(reading, ontology.relations, vectors, deps)
     if not vectors or not (ontology.notes or entities):
-        return OwnTypes(names=names)
+        return OwnTypes(names=names, relations=related)
     said = [it for it in _spoken(reading, vectors) if it.vector is not None][:_MOST]
     near, texts = {it.text: it.vector for it in said}, [it.text for it in said]
     typed: dict[Group, Typed] = {}
@@ -49,7 +54,48 @@ async def own_types(reading: Reading, vectors: Vectors | None, deps: Deps) -> Ow
                 typed[group] = {it.notes: found[it.text] for it in said if it.text in found}
     except Unavailable as error:
         log.warning("%s; notes get no type of their own", error.message)
-    return OwnTypes(**typed, names=names)
+    return OwnTypes(**typed, names=names, relations=related)
+
+
+async def _related(
+    reading: Reading, types: Mapping[str, OwnType], vectors: Vectors | None, deps: Deps
+) -> dict[str, tuple[Relation, ...]]:
+    """The own relations that clauses state, by the notes of the clauses."""
+    if not types:
+        return {}
+    if "relations" not in deps.ontology.derived:
+        deps.ontology.derived["relations"] = await asyncio.to_thread(relation_types, types)
+    known = deps.ontology.derived["relations"]
+    found = await asyncio.to_thread(_found, reading, known)
+    certain = {
+        note: tuple(
+            [it.relation for it in some if not it.weak or await _is_near(note, it, vectors, deps)]
+        )
+        for note, some in found.items()
+    }
+    return {note: relations for note, relations in certain.items() if relations}
+
+
+def _found(reading: Reading, types: Sequence[RelationType]) -> dict[str, list[Found]]:
+    parts = (
+        (part, speaker.label or ME)
+        for _, speaker, sentences in reading.messages
+        for sentence in sentences
+        for part in sentence.parts
+    )
+    return {part.note: found for part, me in parts if (found := [*relations_in(part, me, types)])}
+
+
+async def _is_near(note: str, found: Found, vectors: Vectors | None, deps: Deps) -> bool:
+    """Whether a clause means the like of an example, where its verb alone may mean anything."""
+    if not vectors or note not in vectors:
+        return False
+    try:
+        examples = await deps.embed(found.own.examples, purpose="passage")
+    except Unavailable as error:
+        log.warning("%s; an uncertain relation is left out", error.message)
+        return False
+    return float((examples @ vectors[note]).max()) >= _LEAST_NEAR
 
 
 async def _profiles(

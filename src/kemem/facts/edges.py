@@ -10,6 +10,7 @@ from functools import partial
 
 from kemem.facts.grammar import ME, Relation
 from kemem.facts.language import language
+from kemem.records.ontology import RELATION_TYPES
 
 _WORD = r"[A-Z][\w&'.-]*"
 # "Cuenca in Ecuador" -> Cuenca; "the Leeds office" is none
@@ -120,7 +121,12 @@ _OPEN = frozenset({"owns"})
 
 
 def certain(relation: Relation, said: str) -> Relation | None:
-    """The relation with its object in its shortest whole form; None where it is not certain."""
+    """The relation with its object in its shortest whole form; None where it is not certain.
+
+    One of a user's own type is certain as it was read.
+    """
+    if relation.name not in RELATION_TYPES:
+        return relation
     if relation.name in _OPEN or "姓" in said or relation.source.lower() in language("en").roles:
         return None
     if relation.target_type == "occupation" and _is_chinese(said) != _is_chinese(relation.target):

@@ -5,7 +5,7 @@ from types that it does not know by name (`bench/ontology.py`), so that it serve
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kemem.facts.grammar import Relation, Statement
 from kemem.facts.worth import Vectors, Weights
 from kemem.records import Matrix, Vector
 from kemem.records.ontology import OwnType
@@ -31,6 +32,7 @@ class OwnTypes:
     notes: Typed = field(default_factory=dict)
     entities: Typed = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)  # folded names of entities -> types
+    relations: Mapping[str, tuple[Relation, ...]] = field(default_factory=dict)  # by clauses
 
     def of_note(self, clauses: Sequence[str], sentence: Sequence[str], alone: bool) -> str:
         """The type of a note of some clauses of a sentence, `alone` if it makes no other note."""
@@ -45,8 +47,15 @@ class OwnTypes:
         is_open = known not in _SURE  # "Rex lives in Leeds" tells nothing of Leeds
         return (is_open and _of_clauses(self.entities, clauses, sentence, True)) or known
 
+    def related(self, statement: Statement, clauses: Sequence[str]) -> Statement:
+        """A statement with the own relations of its clauses."""
+        own = [it for clause in clauses for it in self.relations.get(clause, ())]
+        return replace(statement, relations=(*statement.relations, *own)) if own else statement
+
     def draws(self, sentence: Sequence[str]) -> bool:
-        """Whether a sentence is so near to a type that it becomes a note."""
+        """Whether a sentence becomes a note by its type: it is very near, or states a relation."""
+        if any(it in self.relations for it in sentence):
+            return True
         keys = ((*sentence,), *((it,) for it in sentence))
         return any(self.notes[it][1] >= _DRAWN for it in keys if it in self.notes)
 
