@@ -65,10 +65,11 @@ def read_turns(
     for index, message in enumerate(messages):
         origin = f"messages[{index}]"
         if (fields := _simple(message)) is not None:
-            if fields["content"].strip():
-                turns.append(Turn(origin, fields))
-            else:
+            if is_blank(fields["content"]):
                 skipped.append(origin)
+                problems[NO_CONTENT] = None
+            else:
+                turns.append(Turn(origin, fields))
             continue
         item, pieces = read_item(message, origin)
         said = [_named(it, tools) for it in pieces if thinking or it.kind != "thinking"]
