@@ -1,7 +1,7 @@
 """Which share of the evidence does a search find? No LLM is involved.
 
 python -m bench.retrieval --data PATH [--datasets locomo,madial-zh] [--system kemem]
-    [--questions madial-en] [--save FILE] [--against FILE] [--quality FILE]
+    [--questions madial-en] [--candidates] [--save FILE] [--against FILE] [--quality FILE]
 python -m bench.retrieval --data PATH --leave-one-out [N]    # bench/leave_one_out.py
 
 PATH is a file of conversations, one user a line as JSON (or gzipped): messages with message_id,
@@ -9,6 +9,7 @@ ts, role, speaker, session, content; queries with query, evidence_groups, answer
 question is asked, and until, before which messages count. Any message of a group counts, and every
 group is wanted. Each user goes into a fresh store through the public API with the settings that a
 new user gets. --questions asks those of another set about the same user, in another language.
+--candidates searches every space as one of more than 100,000 rows: on candidates, not on all rows.
 --save keeps every answer, and --against compares with answers that were kept: question by
 question, with intervals. What --quality writes, `kemem admin quality FILE` keeps for the dashboard.
 """
@@ -20,16 +21,19 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from bench.leave_one_out import leave_one_out
 from bench.retrievers import RETRIEVERS, Found, Retriever
 from bench.scoring import JUDGED, KS, evidence, interval, mean, score, texts, users, with_interval
 from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
+from kemem.store import codes
 from kemem.text.language import is_chinese
 
 MANY = 200  # hits that sessions are ranked by
@@ -252,6 +256,7 @@ async def main(arguments: Sequence[str] | None = None) -> None:
         metavar="N",
         help="ask N questions of each set (120) with numbers that were chosen on the others",
     )
+    parser.add_argument("--candidates", action="store_true", help="as in a very large space")
     parser.add_argument("--save", type=Path, help="keep every answer here")
     parser.add_argument("--against", type=Path, help="compare with answers that were kept")
     parser.add_argument("--quality", type=Path, help="write the figures, for kemem admin quality")
@@ -266,12 +271,13 @@ async def main(arguments: Sequence[str] | None = None) -> None:
     answers: list[Answer] = []
     stored: list[Stored] = []
     others = [*users(chosen.data, [chosen.questions])] if chosen.questions else []
-    for user in users(chosen.data, datasets):
-        user = asking(user, others) if others else user
-        kept, answered = await measure(user, RETRIEVERS[chosen.system])
-        stored.append(kept)
-        answers += answered
-        print(f"{user['user']}: {len(answers)} questions", file=sys.stderr)
+    with patch.object(codes, "EXACT", 0) if chosen.candidates else nullcontext():
+        for user in users(chosen.data, datasets):
+            user = asking(user, others) if others else user
+            kept, answered = await measure(user, RETRIEVERS[chosen.system])
+            stored.append(kept)
+            answers += answered
+            print(f"{user['user']}: {len(answers)} questions", file=sys.stderr)
     print(*report(answers, stored), "", *reliability(answers), sep="\n")
     if chosen.save:
         chosen.save.write_text(json.dumps([asdict(it) for it in answers]), "utf-8")

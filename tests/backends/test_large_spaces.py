@@ -85,6 +85,26 @@ async def test_the_nearest_of_a_large_space_are_those_of_an_exact_search(
     assert rough[0][0][0] not in rough[2][0]
 
 
+def test_the_few_rows_that_may_be_seen_are_all_near_enough() -> None:
+    """Too few of them are looked at to learn how near the others are."""
+    matrix = np.random.default_rng(7).standard_normal((2_000, MODEL.width)).astype(np.float32)
+    some = np.zeros(len(matrix), np.bool_)
+    some[5::97], some[::17] = True, False
+    some[0] = True
+    nearest = codes.nearest(codes.encode(matrix), matrix[0], some, 50)
+    assert nearest.tolist() == np.flatnonzero(some).tolist()
+
+
+def test_a_sign_weighs_as_much_as_the_number_in_its_place() -> None:
+    """Of two rows that differ in one sign each, that is nearest which differs in a small number."""
+    vector = np.ones(MODEL.width, np.float32)
+    vector[3] = 9
+    rows = np.tile(vector, (3, 1))
+    rows[0, 3], rows[1, 50], rows[2] = -9, -1, -1
+    planes, everything = codes.encode(rows), np.ones(3, np.bool_)
+    assert codes.nearest(planes, vector, everything, 1).tolist() == [1]
+
+
 @pytest.mark.parametrize("text", ["稀有", "seldom piano", "火锅 稀有", "hike novel 第77"])
 async def test_words_of_a_large_space_rank_the_rows_that_an_exact_search_ranks(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch, text: str

@@ -29,6 +29,15 @@ INSERT INTO row_vector SELECT * FROM vectors;
 DROP TABLE vectors;
 {BACK_TO_NINE}
 """
+# Version 16 had segments in one, too.
+SIXTEENTH = """
+DROP TABLE space_segment;
+CREATE TABLE space_segment (space_no BIGINT NOT NULL, model_no INTEGER NOT NULL,
+    number INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (space_no, model_no, number),
+    FOREIGN KEY(space_no) REFERENCES space (space_no)) WITHOUT ROWID;
+INSERT INTO space_segment VALUES (1, 0, 0, 'columns');
+UPDATE meta SET value = '16' WHERE key = 'schema_version';
+"""
 # Version 8 did not keep which messages a session had left; a downgrade of a store on either
 # database to it.
 EIGHTH = """
@@ -451,6 +460,19 @@ def test_a_store_of_version_7_gets_an_index(either_settings: Settings) -> None:
             other.execute("SET enable_seqscan = off")
             plan = other.execute(f"EXPLAIN {wanted}").fetchall()
     assert "idx_note_supersedes" in str(plan)
+
+
+def test_segments_of_version_16_are_made_again(tmp_path: Path) -> None:
+    """Of a table without rowid SQLite would read each body twice."""
+    settings = load(data_dir=tmp_path, llm="none")
+    with Memory(settings=settings) as memory:
+        memory.ingest([{"content": "火锅"}], "小明")
+    execute(settings, SIXTEENTH)
+    with Memory(settings=settings) as memory:
+        assert memory.health().schema_version == NEWEST
+        assert [it.id for it in memory.search("火锅", "小明")]
+    with closing(sqlite3.connect(tmp_path / FILE)) as database:
+        assert database.execute("SELECT rowid, body FROM space_segment").fetchall() == []
 
 
 def test_vectors_of_version_9_are_moved(either_settings: Settings) -> None:

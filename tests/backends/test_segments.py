@@ -140,7 +140,9 @@ class Waiting(deque[Any]):
 async def test_signs_answer_until_all_vectors_are_read(
     store: SqlStore, either_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new process compares the signs of a space that is not too large, then every vector."""
+    """A new process compares the signs of a space that is not too large; from the second search on
+    it reads every vector, and then compares these.
+    """
     monkeypatch.setattr(codes, "EXACT", 400)
     await put(store, range(300))
     exact = await answers(store)
@@ -151,6 +153,8 @@ async def test_signs_answer_until_all_vectors_are_read(
     assert await answers(other) == exact
     (made,) = next(iter(other._cache._entries.values())).models.values()
     assert made.coded and not len(made.vectors.rows)
+    assert not waiting
+    assert await answers(other) == exact
     await put(store, range(300, 320))
     for load in waiting:
         load()

@@ -177,6 +177,7 @@ class ModelColumns:
         self.planes = [AppendArray("u8") for _ in range(planes_of(width))]
         self.embedded = AppendArray("?")
         self.coded = False
+        self.is_used = False  # by a search that found only signs
         self.is_replaced = False  # by one with vectors, or about to be
 
     @property
@@ -250,6 +251,13 @@ class CacheEntry:
         self.stored: defaultdict[int, set[int]] = defaultdict(set)  # segments, by model
         self.lock = threading.Lock()
         self.counted = 0  # bytes that the budget includes
+
+    def reserve(self, count: int, some: NewRows) -> None:
+        """Take memory for so many rows like these at once."""
+        for column in self.columns.values():
+            column.reserve(count)
+        of_names = len(some.name_bytes) * count // max(len(some.sessions), 1)
+        self.name_bytes.reserve(of_names + len(self.name_bytes.rows))
 
     def append(self, rows: NewRows) -> None:
         """New rows, in the order of their ids."""

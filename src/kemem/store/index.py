@@ -114,7 +114,9 @@ class SpaceCache:
             store = partial(_store, snapshot, session_ids, kind, some)
             self._database.write(store, durable=False)
         if model and planes and count <= codes.EXACT:
-            self.later.append(partial(self._load_all, space, entry, made, *model))
+            if made.is_used:  # who asks once does not wait for the processor that this takes
+                self.later.append(partial(self._load_all, space, entry, made, *model))
+            made.is_used = True
         return snapshot
 
     def _entry(self, space: Space) -> CacheEntry:
@@ -143,16 +145,16 @@ class SpaceCache:
     def _add_rows(self, connection: sa.Connection, space: Space, entry: CacheEntry) -> None:
         if entry.next_seq >= space.next_seq:
             return
-        ids, stored = entry.columns["ids"].rows, dict[int, bytes]()
+        ids = entry.columns["ids"].rows
         last = int(ids[-1]) if len(ids) else space.first_id
-        if not len(ids) and space.next_seq > segments.LEAST:
-            stored = segments.load(connection, space.space_no, segments.COLUMNS)
-        for column in entry.columns.values() if stored else ():
-            column.reserve(space.next_seq)
-        for number, body in stored.items():
+        is_large = not len(ids) and space.next_seq > segments.LEAST
+        parts = segments.load(connection, space.space_no, segments.COLUMNS) if is_large else ()
+        for number, body in parts:
             first = space.first_id + number * segments.SIZE
             if rows := NewRows.of_segment(body, space.first_id):
                 self._read_rows(connection, space, entry, last, first)
+                if not entry.stored[segments.COLUMNS]:
+                    entry.reserve(space.next_seq, rows)
                 entry.append(rows)
                 entry.stored[segments.COLUMNS].add(number)
                 last = first + segments.SIZE - 1
@@ -199,16 +201,18 @@ class SpaceCache:
             entry.models.popitem(last=False)
         ids = entry.columns["ids"].rows
         fresh = len(ids) - len(made.embedded.rows)
-        stored = dict[int, bytes]()
+        stored = set[int]()
         if made.writes < 0 and space.next_seq > segments.LEAST:
-            stored = segments.load(connection, space.space_no, model_no)
+            stored = segments.numbers(connection, space.space_no, model_no)
             made.coded = len(stored) == space.next_seq // segments.SIZE
         if fresh:
             made.grow(fresh)
         if made.writes >= space.vector_writes and not fresh:
             return made
         entry.stored[model_no].update(stored)
-        for number, body in stored.items() if made.coded else ():
+        is_coded = stored and made.coded
+        parts = segments.load(connection, space.space_no, model_no) if is_coded else ()
+        for number, body in parts:
             made.put_segment(rows_of_segment(space, ids, number), body)
         self._read_vectors(connection, space, model_no, ids, made)
         return made

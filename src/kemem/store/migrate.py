@@ -220,11 +220,20 @@ def _add_webhooks(connection: sa.Connection, database: Database) -> None:
     webhooks.table.create(connection, checkfirst=True)
 
 
+def _segments_by_rowid(connection: sa.Connection, database: Database) -> None:
+    """Until version 16 SQLite read the body of a segment twice. Segments are made again."""
+    if database.name == "sqlite":
+        schema.space_segment.drop(connection)
+        schema.space_segment.create(connection)
+        database.seed_statistics(connection)
+
+
 # Step n leads from version n + 1 to n + 2.
 STEPS: tuple[Step, ...]
 STEPS = (_add_notes, _mark_messages, _add_journal, _cite_messages, _order_by_arrival)
 STEPS += (_add_withdrawal, _index_supersedes, _end_branches, _vectors_by_number, _add_segments)
 STEPS += (_keep_counts, _add_keys, _lengthen_ids, _add_key_project, _add_webhooks)
+STEPS += (_segments_by_rowid,)
 
 
 def bring_up_to_date(

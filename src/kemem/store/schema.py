@@ -243,9 +243,11 @@ def key_of(table: sa.Table, dialect: str) -> list[Column[Any]]:
     return [row_vector.c.id] if by_number else list(table.primary_key)
 
 
-# What segments.py tells of: derived, and in no backup.
-space_segment = _table(
+# What segments.py tells of: derived, and in no backup. In a table without rowid, SQLite would read
+# each body a second time only to compare its key.
+space_segment = sa.Table(
     "space_segment",
+    metadata,
     Column("space_no", BigInteger, sa.ForeignKey("space.space_no"), primary_key=True),
     *_columns(Integer, "model_no", "number", primary_key=True, autoincrement=False),
     Column("body", sa.LargeBinary, nullable=False),

@@ -52,7 +52,7 @@ from kemem.text.rank import Conversation, Scored, context_scope, likely_rows, wo
 _ROUNDING = 1e-6  # scores closer than this can be equal
 _IN_TIME = 20  # messages of the times that are asked for
 _LIKELY = 4096  # rows of a large space that are scored by words,
-_NEAREST = 1000  # and by vectors
+_NEAREST = 500  # and by vectors
 _CHAIN = 8  # times that one thing takes the place of another, as far as it is followed
 
 # When a note was over, its id, and whether its text was replaced by another.

@@ -5,7 +5,7 @@ more, and removed by the transaction that changes or removes one of its rows. So
 is true, whoever wrote it; and all of them can be made again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,10 +50,15 @@ def unpack(body: bytes, *kinds: str) -> list[NDArray[Any]]:
     ]
 
 
-def load(connection: sa.Connection, space_no: int, model_no: int) -> dict[int, bytes]:
-    """The segments of a space by their numbers, in order."""
-    values = {"of_space": space_no, "of_model": model_no}
-    return {number: body for number, body in connection.execute(_load, values)}
+def load(connection: sa.Connection, space_no: int, model_no: int) -> Iterator[tuple[int, bytes]]:
+    """The segments of a space with their numbers, in order; one at a time is in memory."""
+    result = connection.execute(_load, {"of_space": space_no, "of_model": model_no})
+    return ((number, body) for number, body in result)
+
+
+def numbers(connection: sa.Connection, space_no: int, model_no: int) -> set[int]:
+    """Which segments there are."""
+    return {*connection.execute(_numbers, {"of_space": space_no, "of_model": model_no}).scalars()}
 
 
 def put(
@@ -63,7 +68,7 @@ def put(
     this = {"of_space": space.space_no, "of_model": model_no}
     if connection.execute(_epoch.with_for_update(), this).scalar() != space.epoch:
         return
-    known = {*connection.execute(_numbers, this).scalars()}
+    known = numbers(connection, space.space_no, model_no)
     rows = [
         {"space_no": space.space_no, "model_no": model_no, "number": number, "body": body}
         for number, body in bodies.items()

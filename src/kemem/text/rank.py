@@ -78,20 +78,31 @@ class Conversation:
     openings: Numbers  # which of them are the first of their sessions
     slots: Numbers
     slot_of: Numbers  # for each row of the scope; -1 where it is not among them
-    session_of: Numbers  # for each slot, numbered from 0
+
+    @property
+    def sizes(self) -> Numbers:
+        """How many messages each session has."""
+        return np.diff(self.openings, append=len(self.rows))
+
+    @cached_property
+    def session_of(self) -> Numbers:
+        """For each slot its session, numbered from 0."""
+        sessions = np.repeat(np.arange(len(self.openings)), self.sizes + len(NEAR))
+        return np.pad(sessions, (len(NEAR) if len(self.rows) else 0, 0))
 
     @cached_property
     def row_at(self) -> NDArray[np.int32]:
         """For each slot its row; -1 between sessions."""
-        rows = np.full(len(self.session_of) + len(NEAR) + 1, -1, np.int32)
-        rows[self.slots] = self.rows
+        last = int(self.slots[-1]) if len(self.slots) else 0
+        rows = np.full(last + 2 * len(NEAR) + 1, -1, np.int32)
+        rows[self.slots] = self.rows.astype(np.int32)
         return rows
 
     @cached_property
     def session_of_row(self) -> NDArray[np.int32]:
         """For each row of the scope its session; -1 where it is in none."""
         sessions = np.full(len(self.slot_of), -1, np.int32)
-        sessions[self.rows] = self.session_of[self.slots]
+        sessions[self.rows] = np.repeat(np.arange(len(self.openings), dtype=np.int32), self.sizes)
         return sessions
 
     @cached_property
@@ -112,11 +123,16 @@ class Conversation:
     ) -> "Conversation":
         """The conversation among the `visible` rows; a speaker is a place in SPEAKERS."""
         rows = np.flatnonzero(visible & (speakers < len(SPEAKERS)))
-        speaks = np.zeros((int(sessions.max(initial=-1)) + 1, len(SPEAKERS)), np.bool_)
-        speaks[sessions[rows], speakers[rows]] = True
-        rows = rows[(speaks[:, 0] & speaks[:, 1])[sessions[rows]]]
-        rows = rows[np.lexsort((times[rows], sessions[rows]))]
-        openings = np.flatnonzero(np.diff(sessions[rows], prepend=-1))
+        of_rows = sessions[rows]
+        speaks = np.zeros((int(sessions.max(initial=-1)) + 1) * len(SPEAKERS), np.bool_)
+        speaks[of_rows * len(SPEAKERS) + speakers[rows]] = True
+        is_talk = np.all(speaks.reshape(-1, len(SPEAKERS)), axis=1)[of_rows]
+        if not is_talk.all():
+            rows, of_rows = rows[is_talk], of_rows[is_talk]
+        if _has_inversion(of_rows, times[rows]):  # else rows came as they were said
+            order = np.lexsort((times[rows], of_rows))
+            rows, of_rows = rows[order], of_rows[order]
+        openings = np.flatnonzero(np.diff(of_rows, prepend=-1))
         return cls._with_slots(rows, rows[asks[rows]], openings, len(visible))
 
     @classmethod
@@ -127,9 +143,7 @@ class Conversation:
         slots = np.arange(len(rows)) + len(NEAR) * np.repeat(np.arange(len(openings)) + 1, sizes)
         slot_of = np.full(size, -1)
         slot_of[rows] = slots
-        session_of = np.repeat(np.arange(len(openings)), sizes + len(NEAR))
-        session_of = np.pad(session_of, (len(NEAR) if len(rows) else 0, 0))
-        return cls(rows, questions, openings, slots, slot_of, session_of)
+        return cls(rows, questions, openings, slots, slot_of)
 
     @classmethod
     def join(cls, parts: Sequence["Conversation"], starts: Numbers) -> "Conversation":
@@ -185,14 +199,12 @@ class Conversation:
     def weights_at(
         self, rows: Numbers, words: Sequence[tuple[Mask, float]], length: float
     ) -> Scores:
-        """The same for some rows, in a time that hardly depends on how many others there are.
-
-        A common word counts as one of every session; rows that are not among the messages have
-        their own words.
+        """The same for some rows, in a time that hardly depends on how many others there are; rows
+        that are not among the messages have their own words.
         """
         slots, sessions = self.slot_of[rows], self.session_of_row[rows]
         inside = slots >= 0
-        near = self.row_at[np.add.outer(_AROUND, slots * inside)]
+        near = self.row_at[np.add.outer(_AROUND, slots * inside)].astype(np.intp)
         near[:, ~inside], near[len(NEAR)] = -1, rows
         is_row = near >= 0
         first = inside & (slots == self.slots[self.openings].take(sessions, mode="clip"))
@@ -200,8 +212,7 @@ class Conversation:
         weights = np.zeros(len(rows))
         for mask, weight in words:
             levels = ((mask[near] & is_row) * _LEVELS).max(axis=0, initial=0)
-            held = np.flatnonzero(mask) if np.count_nonzero(mask) * _RARE < len(mask) else None
-            lends = True if held is None else self._sessions_with(held)[sessions]
+            lends = self._sessions_with(np.flatnonzero(mask))[sessions]
             weights += weight * np.maximum(_SHARES[levels], least * lends)
         return weights
 
@@ -219,7 +230,7 @@ class Conversation:
             guess[rows] += weight
             of_session += weight * self._sessions_with(rows)
             slots = self.slot_of[rows]
-            near = self.row_at[np.add.outer(_AROUND, slots[slots >= 0])]
+            near = self.row_at[np.add.outer(_AROUND, slots[slots >= 0])].astype(np.intp)
             for away in range(len(NEAR), 0, -1):  # from far to near: the greater share stays
                 lent[near[len(NEAR) - away]] = lent[near[len(NEAR) + away]] = NEAR[away - 1]
             lent[near[len(NEAR)]] = 0
@@ -237,6 +248,12 @@ class Conversation:
         sessions[self.session_of_row[rows]] = True
         sessions[-1] = False
         return sessions
+
+
+def _has_inversion(sessions: Ints, times: Ints) -> bool:
+    """Whether some message comes after one of a later session, or a later one of its own."""
+    apart = sessions[1:] - sessions[:-1]
+    return bool((apart < 0).any() or ((times[1:] < times[:-1]) & (apart == 0)).any())
 
 
 def _levels_by_shifts(has: Numbers, size: int) -> NDArray[np.uint8]:
@@ -269,17 +286,18 @@ def likely_rows(
         guess = np.zeros(len(lengths), np.float32)
         for rows, weight in words:
             guess += rows * np.float32(weight)
-    guess *= visible
-    usual = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
+    if not visible.all():
+        guess *= visible
+    usual = max(int(lengths.sum()) / len(lengths), 1.0) if len(lengths) else 1.0
     divisor = np.multiply(lengths, K1 * B / usual, dtype=np.float32)
     divisor += 1 + K1 * (1 - B)
     guess /= divisor
     if len(guess) > most:
         some = guess[::_STEP]
         last = len(some) - max(most // _STEP, 1)
-        least = np.partition(some, last)[last]
-        return np.flatnonzero((guess >= least * (1 - 1e-5)) & (guess > 0))
-    return np.flatnonzero(guess)
+        least = np.partition(some, last)[last] * (1 - 1e-5)
+        return np.flatnonzero(guess >= least if least > 0 else guess > 0)
+    return np.flatnonzero(guess > 0)
 
 
 def _weighted(
