@@ -38,7 +38,7 @@ LIVES = {
             "健康": ["用户对花生过敏"],
             "居住": ["用户住在成都"],
             "工作与学习": ["用户在华为做工程师"],
-            "家人与朋友": ["用户的妈妈在西安当老师"],
+            "家人、朋友与宠物": ["用户的妈妈在西安当老师"],
             "偏好": ["用户不吃辣"],
         },
         ("我搬到杭州了", "成都", "杭州"),
@@ -53,7 +53,7 @@ LIVES = {
             "Health": ["User is allergic to peanuts"],
             "Home": ["User lives in Berlin"],
             "Work and education": ["User works at SAP as an engineer"],
-            "Family and friends": ["User's mother works as a nurse"],
+            "Family, friends and pets": ["User's mother works as a nurse"],
             "Preferences": ["User loves jazz"],
         },
         ("I moved to Lisbon", "Berlin", "Lisbon"),
@@ -79,6 +79,11 @@ def either(either_settings: Settings) -> Iterator[Memory]:
 
 def known(profile: Profile) -> dict[str, list[str]]:
     return {group.title: [line.memory for line in group.lines] for group in profile.groups}
+
+
+def a_note(content: str, kind: str) -> Note:
+    times = (NOW, NOW, NOW, NOW)
+    return Note("n", "a", "u", None, "user_info", content, "d", *times, memory_type=kind)
 
 
 def tell(memory: Memory, said: list[str], user: str = "u") -> None:
@@ -176,9 +181,51 @@ def test_nobody_sees_anothers_card(either: Memory, life: Life) -> None:
 
 
 def test_what_is_sensitive_is_on_the_card_of_who_may_see_it(memory: Memory) -> None:
+    """A card is for a prompt: as in a recall, the application itself has to ask for it."""
     memory.add("我在服用抗抑郁药 antidepressants", "u", infer=False, sensitive=True)
     assert "antidepressants" in memory.for_user("u", sensitive=True).profile().text
-    assert memory.for_user("u").profile().text == ""
+    assert len(memory.get_all("u")) == 1
+    agent = memory.for_agent("default")
+    for asked in (memory, memory.for_user("u"), agent, agent.for_user("u")):
+        assert asked.profile("u").text == ""
+        assert asked.recall("antidepressants", "u").evidence == ()
+
+
+@each(
+    "text",
+    [
+        *(
+            "User's mother has diabetes",
+            "User's friend Tom has asthma",
+            "User's dog is called Biscuit",
+        ),
+        *("User's best friend is pregnant", "User has a golden retriever named Max"),
+        *("User and others have two cats", "User adopted a kitten", "User's kids were ill"),
+        *(
+            "用户的妈妈有糖尿病",
+            "用户家的狗叫旺财",
+            "用户养了两只猫",
+            "用户有一只金毛叫大黄",
+            "用户的老板偏头痛",
+        ),
+    ],
+)
+def test_the_health_of_others_and_pets_are_apart_from_the_users_own(text: str) -> None:
+    for kind in ("health", "identity", "general"):
+        assert group_of(a_note(text, kind)) == "people"
+
+
+@each(
+    "text",
+    [
+        *("User has asthma", "User's knee hurts", "User's cat allergy is worse in spring"),
+        *("User's dentist appointment is on Friday", "User's client meeting is at three"),
+        *("User has a cat allergy", "User is a dog person"),
+        *("用户有哮喘", "用户的膝盖疼", "用户的医生预约在周五", "用户对猫毛过敏", "用户喜欢狗"),
+    ],
+)
+def test_the_users_own_stays_where_its_type_belongs(text: str) -> None:
+    assert group_of(a_note(text, "health")) == "health"
 
 
 def test_knowledge_and_other_kinds_are_not_about_the_user(memory: Memory) -> None:
@@ -364,6 +411,26 @@ def test_the_card_over_http(client: httpx.Client, life: Life) -> None:
     assert client.get("/v1/users/nobody/profile").json()["groups"] == []
     refused = client.get(f"/v1/users/{user}/profile", params={"max_tokens": 49})
     assert refused.status_code == 400 and "max_tokens" in refused.text
+
+
+@pytest.mark.parametrize("text", ["我的密码是 hunter2zz", "My password is hunter2zz"])
+def test_what_is_sensitive_needs_a_word_on_every_face(tmp_path: Path, text: str) -> None:
+    """Over HTTP a parameter or a claim, at the command line an option."""
+    with local_server(tmp_path / "data", jwt_secret=SECRET, api_key="k") as running:
+        with running.client("k") as client:
+            body = {"messages": text, "user_id": "u", "infer": False}
+            client.post("/v1/memories", json=body).raise_for_status()
+            for sensitive, shown in ({}, False), ({"sensitive": "true"}, True):
+                card = client.get("/v1/users/u/profile", params=sensitive).json()
+                assert ("hunter2zz" in card["text"]) is shown
+        with running.client(token("u", sensitive=True)) as client:
+            assert "hunter2zz" in client.get("/v1/users/u/profile").text
+        with running.client(token("u")) as client:
+            assert "hunter2zz" not in client.get("/v1/users/u/profile").text
+            refused = client.get("/v1/users/u/profile", params={"sensitive": "true"})
+            assert refused.status_code == 403
+    assert "hunter2zz" not in kemem(tmp_path, "profile", "--user", "u").stdout
+    assert "hunter2zz" in kemem(tmp_path, "profile", "--user", "u", "--sensitive").stdout
 
 
 def test_a_token_opens_its_own_card_only(tmp_path: Path) -> None:

@@ -378,10 +378,10 @@ class AsyncMemory:
     async def profile(
         self, user_id: Id = None, agent_id: Id = None, *, max_tokens: int = 1000
     ) -> Profile:
-        """What is true about a user now, by topic, with sources; `text` is for prompts."""
+        """What is true about a user now, by topic, with sources; sensitive only if granted."""
         scope, deps = await self._call(user_id, agent_id, default=True)
         check_id(scope.user_id, "user_id")
-        where = scope.where(profile.USER_INFO)
+        where = replace(scope.where(profile.USER_INFO), sensitive=self._scope.lets_models_see)
         return await profile.read_profile(where, max_tokens, deps, self.caches.profile)
 
     async def generation(
@@ -409,7 +409,7 @@ class AsyncMemory:
         The LLM chooses the steps, or rules do. `session_id` is the conversation of the question.
         """
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id).or_default
-        granted = self._scope.is_bound and self._scope.sensitive
+        granted = self._scope.lets_models_see
         handle = self.for_user(scope.user_id or "", agent_id=scope.agent_id, sensitive=granted)
         options = (self.settings, self.caches, scope.session_id, max_iterations)
         agent, started = RecallAgent.from_settings(handle, *options), time.monotonic()

@@ -107,6 +107,14 @@ class CallScope:
         where = self.of_user(user_id, *ids).where(MESSAGES, since, until)
         return replace(where, role=check_role(role))
 
+    @property
+    def lets_models_see(self) -> bool:
+        """Whether sensitive rows may enter a prompt: on a user's handle that was granted them.
+
+        Without one an application sees them, and what it gets for a model leaves them out.
+        """
+        return self.user_id is not None and self.sensitive
+
     def grant(self, sensitive: bool) -> "CallScope":
         """This scope; it sees sensitive rows if it did and they are granted."""
         return replace(self, sensitive=check_flag(sensitive, "sensitive") and self.sensitive)

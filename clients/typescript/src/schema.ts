@@ -2004,6 +2004,8 @@ export interface Routes {
       agent_id?: string | null;
       /** The maximum length of the text, in tokens. */
       max_tokens?: number;
+      /** Whether to include sensitive memories. */
+      sensitive?: boolean;
     };
     answer: Profile;
   };

@@ -16,6 +16,7 @@ from kemem.records.filters import Filter
 from kemem.results import Item, Profile, ProfileGroup, ProfileLine, next_end
 from kemem.text.fence import fenced
 from kemem.text.language import count_tokens
+from kemem.text.reading import is_about_others
 from kemem.text.summary import cut, speaks_chinese
 
 USER_INFO = frozenset({"user_info"})
@@ -127,6 +128,8 @@ def group_of(note: Note) -> str:
     """The group of a note, by its type; what is about others is in one of its own."""
     subject, *path = (note.topic or "").split("/")
     if path and (subject != "user" or (len(path) > 1 and path[0] not in _groups().own)):
+        return "people"
+    if not path and is_about_others(note.content):
         return "people"
     return _groups().of_type.get(note.memory_type, "other")
 

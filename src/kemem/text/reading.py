@@ -225,6 +225,12 @@ def people_of(text: str) -> frozenset[str]:
     return frozenset(people | {f"@{name.lower()}" for name in names if name not in NAMELESS})
 
 
+def is_about_others(note: str) -> bool:
+    """Whether a note tells of somebody of the user's, or of a pet.  "User's mother has asthma" """
+    names = ("EN_OF_OTHERS", "EN_HAS_PET", "ZH_OF_OTHERS", "ZH_HAS_PET")
+    return any(_lexicon().pattern(name).match(note) for name in names)
+
+
 @lru_cache(maxsize=8192)
 def named_people(text: str) -> Mapping[str, str]:
     """Names of people that a text introduces.  "my sister Mia" -> {"mia": "sister"}"""

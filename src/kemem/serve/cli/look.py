@@ -22,6 +22,7 @@ from kemem.text.query import CLOSE, OPEN
 _MARK = re.compile(f"{OPEN}(.*?){CLOSE}")
 _INDENT = " " * 6
 Changed = Literal["forgotten", "ended"]
+Sensitive = Annotated[bool, Option("--sensitive", help="See what is sensitive, too.")]
 
 
 def search(
@@ -103,7 +104,7 @@ def recall(
     max_iterations: Annotated[
         int | None, Option(help="Maximum number of rounds; each sees more.", min=1, max=10)
     ] = None,
-    sensitive: Annotated[bool, Option("--sensitive", help="See what is sensitive, too.")] = False,
+    sensitive: Sensitive = False,
     past: options.Past = False,
     trace: Annotated[bool, Option("--trace", help="Show each step on standard error.")] = False,
 ) -> None:
@@ -311,13 +312,15 @@ def profile(
     ] = None,
     agent: options.Agent = None,
     max_tokens: Annotated[int, Option(help="How long it may be.", min=50)] = 1000,
+    sensitive: Sensitive = False,
 ) -> None:
     """Show what is known of a user now, by topic.
 
     $ kemem profile --user mia
     """
     with common.open() as memory:
-        known = memory.profile(user, agent, max_tokens=max_tokens)
+        handle = memory.for_user(user or DEFAULT, agent_id=agent, sensitive=sensitive)
+        known = handle.profile(max_tokens=max_tokens)
     lines: list[str | Text] = []
     for group in known.groups:
         lines.append(Text(group.title, style="bold"))

@@ -120,7 +120,8 @@ async def search_all(words: str, memory: AsyncMemory) -> list[Hit]:
 async def read_profile(user_id: str, agent_id: str | None, memory: AsyncMemory) -> Profile | None:
     """What is known of a user now; None of one who is disabled."""
     with suppress(PermissionDenied):
-        return await memory.profile(user_id, agent_id)
+        handle = memory.for_user(user_id, agent_id=agent_id, sensitive=True)  # for operators
+        return await handle.profile()
     return None
 
 

@@ -112,6 +112,7 @@ class EndedQuery(ChangesQuery):
 class ProfileQuery(QueryString):
     agent_id: schemas.Id | None = None
     max_tokens: Annotated[int, limited(minimum=50)] = 1000
+    sensitive: schemas.Granted = False
 
 
 class FeedbackRequest(StrictModel, OwnerIds):
@@ -254,10 +255,14 @@ async def give_feedback(body: FeedbackRequest, memory: Memory) -> Feedback:
 
 @router.get("/v1/users/{user_id}/profile")
 async def read_profile(
-    user_id: PathId, query: Annotated[ProfileQuery, Query()], memory: Memory
+    user_id: PathId, query: Annotated[ProfileQuery, Query()], request: Request, memory: Memory
 ) -> Profile:
     """What is true about a user now, by topic, most important first; `text` is for a prompt."""
-    return await memory.profile(user_id, **query.arguments())
+    arguments = query.arguments()
+    request.state.is_sensitive = request.state.caller.grant(arguments.pop("sensitive"))
+    if request.state.is_sensitive:
+        memory = memory.for_user(user_id, agent_id=query.agent_id, sensitive=True)
+    return await memory.profile(user_id, **arguments)
 
 
 @router.post("/v1/recall", response_model=Recalled, responses=schemas.events("recall"))
