@@ -261,8 +261,7 @@ def test_a_history_of_another_format_is_stored(client: httpx.Client, words: str)
     ]
     stored = client.post(f"/v1/users/{user}/messages", json={"messages": history}).json()
     assert (len(stored["inserted"]), stored["skipped"]) == (2, ["messages[2]"])
-    unknown = "unknown key 'cost' of a message, kept as metadata"
-    assert stored["problems"] == [unknown, "a message has no content and is not stored"]
+    assert stored["problems"] == ["a message has no content and is not stored; it has 'cost'"]
     items = read(client, user)["items"]
     assert [(it["role"], it["content_type"]) for it in items] == [
         *(("tool", "tool_call"), ("user", "text")),

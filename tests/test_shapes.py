@@ -423,6 +423,8 @@ def test_a_batch_without_any_content_stores_nothing(memory: Memory) -> None:
     assert (added.skipped, added.problems) == (("messages[0]", "messages[1]"), (NO_CONTENT,))
     ingested = memory.ingest(empty, "u")
     assert (ingested.inserted, ingested.skipped) == ((), ("messages[0]", "messages[1]"))
+    misnamed = memory.add([{"role": "user", "text": "I like tea"}], "u")
+    assert misnamed.problems == (f"{NO_CONTENT}; it has 'text'",)
     assert memory.messages("u").items == ()
 
 

@@ -64,20 +64,18 @@ def read_turns(
     tools: dict[str, Any] = {}  # names by the ids of their calls
     for index, message in enumerate(messages):
         origin = f"messages[{index}]"
-        if (fields := _simple(message)) is not None:
-            if is_blank(fields["content"]):
-                skipped.append(origin)
-                problems[NO_CONTENT] = None
-            else:
-                turns.append(Turn(origin, fields))
+        if (fields := _simple(message)) is not None and not is_blank(fields["content"]):
+            turns.append(Turn(origin, fields))
             continue
         item, pieces = read_item(message, origin)
         said = [_named(it, tools) for it in pieces if thinking or it.kind != "thinking"]
         extras, reasons = _extras(item.rest)
-        reasons += [f"unknown part {it.unknown!r:.60} of a message" for it in said if it.unknown]
         attachments += [it for piece in said for it in piece.said if isinstance(it, Attachment)]
         made = [*_turns(origin, item, said, extras, descriptions or {})]
-        reasons += [] if made or len(said) < len(pieces) else [NO_CONTENT]
+        if not made and len(said) == len(pieces):
+            keys = ", ".join(repr(it)[:60] for it in extras)
+            reasons = [f"{NO_CONTENT}; it has {keys}" if keys else NO_CONTENT]
+        reasons += [f"unknown part {it.unknown!r:.60} of a message" for it in said if it.unknown]
         problems |= dict.fromkeys(reasons)
         turns += made
         skipped += [] if made else [origin]
