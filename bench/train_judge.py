@@ -38,6 +38,7 @@ from kemem import AsyncMemory
 from kemem.records import Message, Vector
 from kemem.records.times import to_micros
 from kemem.search import features, judge, recipe
+from kemem.search.order import order_features
 from kemem.settings import Settings
 from kemem.text.reading import Question
 
@@ -61,6 +62,8 @@ PER_TALK, PER_TALKER = 150, 12  # questions of a set of talks that teaches, and 
 # more a question of a small set counts.
 KEEPING, RARE = 3000.0, 0.5
 BEFORE = ("score", "odds", "rank", "standing", "judgement")
+# How much more a question counts there that really has no answer, and one whose answer was taken.
+UNANSWERED, TAKEN = 2.0, 0.2
 _HIDDEN = " (hidden)"
 # What must speak for an answer, and what against it.
 FOR = """
@@ -449,7 +452,7 @@ def learn_chance(
 
 def _order(sample: Sample, weights: Mapping[str, Weights]) -> features.Features:
     relevance = judge.weigh(sample.about, weights["relevance"])
-    return judge.order_features(sample.question, sample.candidates, sample.about, relevance)
+    return order_features(sample.question, sample.candidates, sample.about, relevance)
 
 
 def _answer_features(sample: Sample, weights: Mapping[str, Weights]) -> features.Features:
@@ -466,10 +469,10 @@ class Large:
     """A question put to a large memory: what tells the answer, and which rows are the answer."""
 
     set: str
-    language: str
     told: features.Features  # what tells the answer
     gold: Column
     groups: Sequence[Column]  # of rows of which one is needed, where several are
+    is_taken: bool = False  # the answer, from among the candidates
 
 
 def large(sample: Sample, name: str) -> Large:
@@ -480,7 +483,7 @@ def large(sample: Sample, name: str) -> Large:
     values = judge.rate(sample.about, order, weights["answer"])
     told = judge.large_features(sample.about, order, values)
     groups = [np.array([bool(it & hop) for it in sample.places]) for hop in sample.asked.hops]
-    return Large(name, sample.life.language, told, sample.gold, groups)
+    return Large(name, told, sample.gold, groups)
 
 
 def learn_large(samples: Sequence[Large]) -> dict[str, Weights]:
@@ -494,6 +497,28 @@ def learn_large(samples: Sequence[Large]) -> dict[str, Weights]:
         return fit_choice(groups, names, counts, near, ridge)
 
     return {"answer": fit(names, fit(BEFORE, {}, 1.0), KEEPING)}
+
+
+def learn_large_chance(samples: Sequence[Large], answer: Weights) -> Weights:
+    """How likely the best row answers; answers are known by their weights."""
+    sizes = Counter(it.set for it in samples)
+    seen, right, counts = [], [], []
+    for it in samples:
+        values = judge.weigh(it.told, answer)
+        figures = judge.answer_features(it.told, values - values.max())
+        seen.append(judge.standing_out(it.told, figures))
+        right.append(it.gold[np.argmax(values)])
+        kind = TAKEN if it.is_taken else 1.0 if it.groups else UNANSWERED
+        counts.append(kind * sizes[it.set] ** -RARE)
+    names = list(seen[0])
+    rows = np.concatenate([matrix(it, names) for it in seen])
+    return fit_logistic(rows, np.array(right), names, np.array(counts) / np.mean(counts))
+
+
+def taken(sample: Sample) -> Sample | None:
+    """The same question, where nothing that has to do with it is left."""
+    others = np.flatnonzero(sample.gold + sample.stale == 0).tolist()
+    return fewer(sample, others, False) if len(others) > 1 and sample.asked.hops else None
 
 
 def report_large(name: str, samples: Sequence[Large], weights: Mapping[str, Weights]) -> None:
@@ -510,9 +535,9 @@ def report_large(name: str, samples: Sequence[Large], weights: Mapping[str, Weig
     print(f"{name:32} {len(samples):4} {line}", flush=True)
 
 
-def _is_taught(sample: Sample) -> bool:
-    """Whether a question put to a large memory tells what an answer is."""
-    return judge.is_large(sample.among) and sample.gold.any() and not sample.gold.all()
+def _is_taught(sample: Large) -> bool:
+    """Whether a question tells what an answer is."""
+    return bool(sample.gold.any() and not sample.gold.all())
 
 
 def _ten(sample: Large, order: Column) -> float:
@@ -527,22 +552,31 @@ def main_large(talks: Path, retrieval: Path | None, save_it: bool) -> None:
     for it in lives:
         sets[f"lives {it.life.language}"].append(it)
     sets |= asyncio.run(collect_retrieval(talks, PER_TALK, PER_TALKER))
-    sets = {name: [it for it in some if _is_taught(it)] for name, some in sets.items()}
-    own = {name: [large(it, name) for it in some] for name, some in sets.items() if some}
+    sets = {name: [it for it in some if judge.is_large(it.among)] for name, some in sets.items()}
+    asked = [large(it, name) for name, some in sets.items() for it in some]
+    asked += [
+        replace(large(less, name), is_taken=True)
+        for name, some in sets.items()
+        for it in some
+        if (less := taken(it))
+    ]
+    own = {name: [it for it in asked if it.set == name and _is_taught(it)] for name in sets}
+    own = {name: some for name, some in own.items() if some}
     for name, some in own.items():
         family = name.split("-")[0].split()[0]
         others = [it for other in own for it in own[other] if not other.startswith(family)]
         report_large(f"{name}, learned elsewhere", some, learn_large(others))
     weights = learn_large([it for some in own.values() for it in some])
+    weights["chance"] = learn_large_chance(asked, weights["answer"])
     held = {"strangers": asyncio.run(collect(read_lives(STRANGERS), "local"))}
     if retrieval:
         held |= asyncio.run(collect_retrieval(retrieval, PER_TALK))
     for name, samples in held.items():
         for language in ("en", "zh"):
-            some = [it for it in samples if _is_taught(it) and it.life.language == language]
-            if some:
-                own_large = [large(it, name) for it in some]
-                report_large(f"{name} {language}, learned elsewhere", own_large, weights)
+            some = [it for it in samples if judge.is_large(it.among)]
+            put = [large(it, name) for it in some if it.life.language == language]
+            if some := [it for it in put if _is_taught(it)]:
+                report_large(f"{name} {language}, learned elsewhere", some, weights)
     if save_it:
         save(Learned(None, weights), "large")
 

@@ -46,3 +46,14 @@ def test_a_pronoun_that_may_mean_two_means_nobody(said: str) -> None:
 def test_a_name_that_a_pronoun_leads_to_is_an_edge() -> None:
     found = extract("We adopted a kitten. It's called Waffle.")
     assert ("user", "has_pet", "Waffle") in [tuple(it) for f in found.facts for it in f.relations]
+
+
+@each(
+    ("said", "told"),
+    [
+        ("Lily's swimming is on Fridays now.", "Lily's swimming is on Fridays now"),
+        ("Lily's swimming in the lake now.", "Lily is swimming in the lake now"),
+    ],
+)
+def test_what_somebody_has_is_not_what_they_are_doing(said: str, told: str) -> None:
+    assert texts(said) == [told]

@@ -9,18 +9,16 @@ by one more model, which other talk taught. `python -m bench.train_judge` learns
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kemem.records import Note, Vector
-from kemem.search.attention import attend, similarities
+from kemem.search.attention import attend
 from kemem.search.features import (
     JUDGED,
     Candidate,
@@ -31,13 +29,11 @@ from kemem.search.features import (
     fits,
     flags,
     mirrored,
-    sittings,
-    speaker_of,
     with_sources,
-    worth,
 )
+from kemem.search.order import order_features
 from kemem.text.advice import ADVISING
-from kemem.text.reading import Question, people_of, read
+from kemem.text.reading import Question, people_of
 
 JUDGED_MODEL = "use-multilingual-v3"  # the embedder whose similarities the weights are made for
 SHARE = 0.25  # of the judgement where there are no vectors
@@ -55,7 +51,6 @@ LIMIT = 0.1  # how much nearer a limit of health is
 PLAIN = 0.7  # how much more a message may be worth than its note, which is clearer
 VAGUE = 0.25  # chance at most that a question is answered that says nothing of what it is about
 _ABOUT = {"gap", "relevance", "irrelevant"}  # what is asked; the others of the order are of time
-_IN_ANY_TIME = ("later_alike", "earlier_alike", "earlier_shared")
 
 
 class Meant(NamedTuple):
@@ -90,6 +85,9 @@ def judge(
         values += TELLS * flags([it.is_mirrored and it.by_person for it in candidates])
     figures = answer_features(about | order, _with_topics(question, candidates, about, values))
     odds = float(weigh(figures, weights["chance"])[0])
+    if is_large(among):
+        holds = _trust(about) / 2
+        odds = holds * odds + (1 - holds) * large_odds(about, figures)
     taught = question.advice is None and not question.before  # of which few lives ask
     if vector is not None and not is_large(among) and taught:
         attended = attend(question, candidates, about)
@@ -206,6 +204,21 @@ def large_features(about: Features, order: Features, values: Column) -> Features
     return about | order | by_time | {"judgement": judgement, "standing": standing}
 
 
+def large_odds(about: Features, figures: Features) -> float:
+    """Logarithm of the odds that the best row of a large memory answers, as other talk taught.
+
+    Of many rows one always has most of what an answer has; so how far it stands out is what counts.
+    """
+    seen = standing_out(about, figures)
+    return float(weigh(seen, load_weights("large")["chance"])[0])
+
+
+def standing_out(about: Features, figures: Features) -> Features:
+    """How far the best row stands out, and how far the judgement holds for such texts."""
+    trust = np.array([_trust(about)])
+    return {"share": figures["share"], "margin": figures["margin"], "trust": trust}
+
+
 def _trust(about: Features) -> float:
     """How far the judgement holds for texts of this length, 0-1."""
     return min(max((LONG - float(about["log_length"].mean())) / (LONG - BRIEF), 0.0), 1.0)
@@ -233,147 +246,6 @@ def load_projection() -> Projection:
     """The projection of JUDGED_MODEL's vectors."""
     with (files(__package__) / "judge.npz").open("rb") as file, np.load(file) as arrays:
         return Projection(*(arrays[name].astype(np.float64) for name in Projection._fields))
-
-
-def order_features(
-    question: Question, candidates: Sequence[Candidate], about: Features, relevance: Column
-) -> Features:
-    """What speaks for a row beside the others that are about the same: later, earlier, a change."""
-    gap = relevance - relevance.max()
-    weight = np.exp(gap) * about["person"] * (1 - about["asks"])
-    around = _around_event(question, candidates, weight)
-    if then := bool(around["just_before_event"].any()):  # what held then is asked for, as if now
-        question = replace(question, past=False, was=False, original=False)
-        weight = weight * around["before_event"]
-    beside = _beside_others(question, candidates, about, weight)
-    change = np.maximum(about["changes"], about["ends"])
-    # What takes the place of something earlier is about what is asked, or tells of a change: that
-    # the course begins at ten does not replace what it costs.
-    own = np.maximum(np.exp(gap / 2), change)
-    beside |= {name: own * beside[name] for name in ("earlier_alike", "earlier_shared")}
-    follows = np.maximum(beside["earlier_alike"], beside["earlier_shared"])
-    past, present, now = question.past, float(not question.past), question.present
-    timed, original = float(bool(question.times)), float(question.original)
-    untimed = present * (1 - timed)
-    whether, was = float("whether" in question.answers), float(question.was) * present
-    ended = flags([it.context.ended for it in candidates])
-    named = {name: (beside[name], untimed) for name in ("later", "earlier", "newest", "position")}
-    named |= {name: (beside[name], present) for name in _IN_ANY_TIME}
-    named |= {name: (beside[name], present) for name in ("later_change", "oldest")}
-    named |= {"change": (change * weight, present), "ended": (ended, present)}
-    columns = {name: column * when for name, (column, when) in named.items()}
-    columns |= {f"{name}_past": column * past for name, (column, _) in named.items()}
-    columns |= around | {"too_late": then * (1 - around["before_event"])}
-    for name in ("later", "newest", "position"):
-        columns[f"{name}_was"] = beside[name] * was
-    for name in ("oldest", "earlier", "later", "position"):
-        columns[f"{name}_original"] = beside[name] * original
-    return columns | {
-        "gap": gap,
-        "relevance": relevance,
-        "irrelevant": np.minimum(relevance, 0.0),
-        **{"beside": beside["beside"], "beside_reply": beside["beside"] * about["replies"]},
-        "later_timed": beside["later"] * timed,
-        "later_now": beside["later"] * now,
-        "newest_now": beside["newest"] * now,
-        "second_past": beside["second"] * past * (1 - original),
-        "change_after": change * follows * present,
-        "change_after_alike": change * beside["earlier_alike"] * present,
-        "change_after_shared": change * beside["earlier_shared"] * present,
-        "change_ahead": change * about["ahead"],
-        "whether_changed": whether * about["changes"] * np.maximum(weight, follows),
-        "whether_ended": whether * about["ends"] * np.maximum(weight, follows),
-    }
-
-
-def _beside_others(
-    question: Question, candidates: Sequence[Candidate], about: Features, weight: Column
-) -> Features:
-    """Where rows stand among those that are about what is asked, by their `weight`s."""
-    size, times, others = len(candidates), np.array([it.said for it in candidates]), weight[None, :]
-    sitting = sittings(candidates)
-    apart = sitting[None, :] != sitting[:, None]
-    rivals = apart & _equal([speaker_of(it.row) for it in candidates])  # of one speaker
-    later = (times[None, :] > times[:, None]) & rivals
-    earlier = (times[None, :] < times[:, None]) & rivals
-    alike = similarities(candidates) if about["similarity"].any() else np.zeros((size, size))
-    shared = _shared_words(question, candidates)
-    change = np.maximum(about["changes"], about["ends"])[None, :]
-
-    def most(mask: Any, values: Any) -> Column:
-        return np.asarray(np.max(np.where(mask, values, 0.0), axis=1, initial=0.0))
-
-    order, position = np.argsort(times, kind="stable"), np.empty(size)
-    position[order] = np.arange(size) / max(size - 1, 1)
-    likely = [at for at in order if weight[at] > 0.3]
-    return {
-        "later": most(later, others),
-        "earlier": most(earlier, others),
-        "later_alike": most(later, others * alike),
-        "earlier_alike": most(earlier, others * alike),
-        "earlier_shared": most(earlier, others * shared),
-        "later_change": most(later, others * change),
-        "beside": most(~apart & ~np.eye(size, dtype=bool), others) - weight,
-        "position": position,
-        "newest": _only(size, likely[-1:]),
-        "second": _only(size, likely[-2:-1]),
-        "oldest": _only(size, likely[:1]),
-    }
-
-
-def _around_event(question: Question, candidates: Sequence[Candidate], weight: Column) -> Features:
-    """Where rows stand in time beside an event that the question names: "before the move"."""
-    times = np.array([it.said for it in candidates])
-    words = [question.before & read(it.row.content).words for it in candidates]
-    most = max(map(len, words))
-    told = flags([most and len(it) == most for it in words])
-    first = min((ts for ts, tells in zip(times.tolist(), told, strict=True) if tells), default=None)
-    ahead = flags([first is not None and ts < first for ts in times])
-    after = flags([first is not None and ts > first for ts in times])
-    likely = [at for at in np.argsort(times, kind="stable") if ahead[at] and weight[at] > 0.05]
-    columns = {
-        "event": told * (1 - ahead),
-        "before_event": ahead,
-        "after_event": after * (1 - told),
-    }
-    columns |= {"just_before_event": _only(len(times), likely[-1:])}
-    return {name: column * float(question.past) for name, column in columns.items()}
-
-
-def _equal(values: Sequence[str]) -> NDArray[np.bool_]:
-    """Which of some values are equal, each with each."""
-    numbers = np.array([values.index(it) for it in values])
-    return np.asarray(numbers[None, :] == numbers[:, None])
-
-
-def _only(size: int, places: Sequence[Any]) -> Column:
-    column = np.zeros(size)
-    column[list(places)] = 1
-    return column
-
-
-def _shared_words(question: Question, candidates: Sequence[Candidate]) -> Column:
-    """How many words rows share that the question does not have, each with each; rare ones count
-    more: who takes up a name or a thing speaks on about it.
-    """
-    texts, count = (
-        [read(it.row.content).words - {*question.words} for it in candidates],
-        Counter[str](),
-    )
-    for words in texts:
-        count.update(words)
-    names = {word: at for at, word in enumerate(word for word in count if count[word] > 1)}
-    matrix = np.zeros((len(texts), max(len(names), 1)))
-    totals = np.zeros(len(texts))
-    for at, words in enumerate(texts):
-        for word in words:
-            weight = worth(word) * math.log(1 + len(texts) / count[word])
-            totals[at] += weight**2
-            if word in names:
-                matrix[at, names[word]] = weight
-    length = np.sqrt(totals) + 1.0
-    products = np.vecdot(matrix[:, None, :], matrix[None, :, :])
-    return np.asarray(products / (length[:, None] * length[None, :]))
 
 
 def answer_features(columns: Features, values: Column) -> Features:

@@ -1,0 +1,160 @@
+"""Part of the fourth stage of search: where a candidate stands beside the others.
+
+What one row is to the others that are about the same: later, earlier, a change, before an event.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kemem.search.attention import similarities
+from kemem.search.features import Candidate, Column, Features, flags, sittings, speaker_of, worth
+from kemem.text.reading import Question, read
+
+_IN_ANY_TIME = ("later_alike", "earlier_alike", "earlier_shared")
+
+
+def order_features(
+    question: Question, candidates: Sequence[Candidate], about: Features, relevance: Column
+) -> Features:
+    """What speaks for a row beside the others that are about the same: later, earlier, a change."""
+    gap = relevance - relevance.max()
+    weight = np.exp(gap) * about["person"] * (1 - about["asks"])
+    around = _around_event(question, candidates, weight)
+    if then := bool(around["just_before_event"].any()):  # what held then is asked for, as if now
+        question = replace(question, past=False, was=False, original=False)
+        weight = weight * around["before_event"]
+    beside = _beside_others(question, candidates, about, weight)
+    change = np.maximum(about["changes"], about["ends"])
+    # What takes the place of something earlier is about what is asked, or tells of a change: that
+    # the course begins at ten does not replace what it costs.
+    own = np.maximum(np.exp(gap / 2), change)
+    beside |= {name: own * beside[name] for name in ("earlier_alike", "earlier_shared")}
+    follows = np.maximum(beside["earlier_alike"], beside["earlier_shared"])
+    past, present, now = question.past, float(not question.past), question.present
+    timed, original = float(bool(question.times)), float(question.original)
+    untimed = present * (1 - timed)
+    whether, was = float("whether" in question.answers), float(question.was) * present
+    ended = flags([it.context.ended for it in candidates])
+    named = {name: (beside[name], untimed) for name in ("later", "earlier", "newest", "position")}
+    named |= {name: (beside[name], present) for name in _IN_ANY_TIME}
+    named |= {name: (beside[name], present) for name in ("later_change", "oldest")}
+    named |= {"change": (change * weight, present), "ended": (ended, present)}
+    columns = {name: column * when for name, (column, when) in named.items()}
+    columns |= {f"{name}_past": column * past for name, (column, _) in named.items()}
+    columns |= around | {"too_late": then * (1 - around["before_event"])}
+    for name in ("later", "newest", "position"):
+        columns[f"{name}_was"] = beside[name] * was
+    for name in ("oldest", "earlier", "later", "position"):
+        columns[f"{name}_original"] = beside[name] * original
+    return columns | {
+        "gap": gap,
+        "relevance": relevance,
+        "irrelevant": np.minimum(relevance, 0.0),
+        **{"beside": beside["beside"], "beside_reply": beside["beside"] * about["replies"]},
+        "later_timed": beside["later"] * timed,
+        "later_now": beside["later"] * now,
+        "newest_now": beside["newest"] * now,
+        "second_past": beside["second"] * past * (1 - original),
+        "change_after": change * follows * present,
+        "change_after_alike": change * beside["earlier_alike"] * present,
+        "change_after_shared": change * beside["earlier_shared"] * present,
+        "change_ahead": change * about["ahead"],
+        "whether_changed": whether * about["changes"] * np.maximum(weight, follows),
+        "whether_ended": whether * about["ends"] * np.maximum(weight, follows),
+    }
+
+
+def _beside_others(
+    question: Question, candidates: Sequence[Candidate], about: Features, weight: Column
+) -> Features:
+    """Where rows stand among those that are about what is asked, by their `weight`s."""
+    size, times, others = len(candidates), np.array([it.said for it in candidates]), weight[None, :]
+    sitting = sittings(candidates)
+    apart = sitting[None, :] != sitting[:, None]
+    rivals = apart & _equal([speaker_of(it.row) for it in candidates])  # of one speaker
+    later = (times[None, :] > times[:, None]) & rivals
+    earlier = (times[None, :] < times[:, None]) & rivals
+    alike = similarities(candidates) if about["similarity"].any() else np.zeros((size, size))
+    shared = _shared_words(question, candidates)
+    change = np.maximum(about["changes"], about["ends"])[None, :]
+
+    def most(mask: Any, values: Any) -> Column:
+        return np.asarray(np.max(np.where(mask, values, 0.0), axis=1, initial=0.0))
+
+    order, position = np.argsort(times, kind="stable"), np.empty(size)
+    position[order] = np.arange(size) / max(size - 1, 1)
+    likely = [at for at in order if weight[at] > 0.3]
+    return {
+        "later": most(later, others),
+        "earlier": most(earlier, others),
+        "later_alike": most(later, others * alike),
+        "earlier_alike": most(earlier, others * alike),
+        "earlier_shared": most(earlier, others * shared),
+        "later_change": most(later, others * change),
+        "beside": most(~apart & ~np.eye(size, dtype=bool), others) - weight,
+        "position": position,
+        "newest": _only(size, likely[-1:]),
+        "second": _only(size, likely[-2:-1]),
+        "oldest": _only(size, likely[:1]),
+    }
+
+
+def _around_event(question: Question, candidates: Sequence[Candidate], weight: Column) -> Features:
+    """Where rows stand in time beside an event that the question names: "before the move"."""
+    times = np.array([it.said for it in candidates])
+    words = [question.before & read(it.row.content).words for it in candidates]
+    most = max(map(len, words))
+    told = flags([most and len(it) == most for it in words])
+    first = min((ts for ts, tells in zip(times.tolist(), told, strict=True) if tells), default=None)
+    ahead = flags([first is not None and ts < first for ts in times])
+    after = flags([first is not None and ts > first for ts in times])
+    likely = [at for at in np.argsort(times, kind="stable") if ahead[at] and weight[at] > 0.05]
+    columns = {
+        "event": told * (1 - ahead),
+        "before_event": ahead,
+        "after_event": after * (1 - told),
+    }
+    columns |= {"just_before_event": _only(len(times), likely[-1:])}
+    return {name: column * float(question.past) for name, column in columns.items()}
+
+
+def _equal(values: Sequence[str]) -> NDArray[np.bool_]:
+    """Which of some values are equal, each with each."""
+    numbers = np.array([values.index(it) for it in values])
+    return np.asarray(numbers[None, :] == numbers[:, None])
+
+
+def _only(size: int, places: Sequence[Any]) -> Column:
+    column = np.zeros(size)
+    column[list(places)] = 1
+    return column
+
+
+def _shared_words(question: Question, candidates: Sequence[Candidate]) -> Column:
+    """How many words rows share that the question does not have, each with each; rare ones count
+    more: who takes up a name or a thing speaks on about it.
+    """
+    texts, count = (
+        [read(it.row.content).words - {*question.words} for it in candidates],
+        Counter[str](),
+    )
+    for words in texts:
+        count.update(words)
+    names = {word: at for at, word in enumerate(word for word in count if count[word] > 1)}
+    matrix = np.zeros((len(texts), max(len(names), 1)))
+    totals = np.zeros(len(texts))
+    for at, words in enumerate(texts):
+        for word in words:
+            weight = worth(word) * math.log(1 + len(texts) / count[word])
+            totals[at] += weight**2
+            if word in names:
+                matrix[at, names[word]] = weight
+    length = np.sqrt(totals) + 1.0
+    products = np.vecdot(matrix[:, None, :], matrix[None, :, :])
+    return np.asarray(products / (length[:, None] * length[None, :]))
