@@ -139,7 +139,7 @@ def test_rows_come_back_as_they_were_sent(
 
     def write(connection: sa.Connection) -> list[dict[str, Any]]:
         connection.execute(sa.delete(journal))
-        insert(connection, journal, rows)
+        insert(connection, journal, {name: [it[name] for it in rows] for name in rows[0]})
         stored = connection.execute(sa.select(journal).order_by(journal.c.line_id))
         return [dict(it._mapping) for it in stored]
 

@@ -311,6 +311,41 @@ async def test_a_server_of_version_4_is_brought_forward(
             assert [message.content for message in await memory.sources(note.id)] == [text]
 
 
+# Version 17 looked up the space and the model of each row on PostgreSQL.
+SEVENTEENTH = """
+ALTER TABLE message ADD CONSTRAINT message_space_no_fkey
+    FOREIGN KEY (space_no) REFERENCES space (space_no);
+ALTER TABLE row_vector ADD CONSTRAINT row_vector_model_no_fkey
+    FOREIGN KEY (model_no) REFERENCES embedding_model (model_no);
+UPDATE meta SET value = '17' WHERE key = 'schema_version';
+"""
+KEYS = """
+SELECT conname FROM pg_constraint WHERE contype = 'f'
+    AND conrelid IN ('message'::regclass, 'row_vector'::regclass)
+"""
+
+
+async def test_a_server_of_version_17_is_brought_forward(
+    fresh_database: Callable[[], str],
+) -> None:
+    """It refers to what a new one refers to."""
+    url = fresh_database()
+    settings = load(database_url=url, llm="none")
+    async with AsyncMemory(settings=settings, embedder=HashingEmbedder()) as memory:
+        await memory.add("火锅 hotpot", "小明", infer=False)
+    with psycopg.connect(url, autocommit=True) as other:
+        new = {*other.execute(KEYS)}
+        other.execute(SEVENTEENTH)
+        assert {*other.execute(KEYS)} > new
+    async with AsyncMemory(settings=settings, embedder=HashingEmbedder()) as memory:
+        assert (await memory.health()).schema_version == NEWEST
+        assert [hit.memory for hit in await memory.search("火锅", "小明", limit=1)] == [
+            "火锅 hotpot"
+        ]
+    with psycopg.connect(url) as other:
+        assert {*other.execute(KEYS)} == new
+
+
 AT = "2026-01-26T10:42:00Z"  # of the messages of version 5
 CURSOR = "c__wGF8jc0MUKmZ5uOww8m6FsxNzY5NDI0MTIwMDAwMDAxLCJiIl0="
 BY_ARRIVAL = ["a", "b", "c", "y", "z"]  # newest first; z, y and c have the same time

@@ -138,11 +138,14 @@ def test_sessions_are_indexed_by_time_and_by_number(tables: Inspector) -> None:
 
 
 def test_rows_cannot_point_to_nothing(tables: Inspector) -> None:
-    """Foreign keys lead from message to session and agent, and from user and session to agent."""
+    """Foreign keys lead from message to session and agent, and from user and session to agent.
+
+    The space of a message is that of its session.
+    """
     for table, referred in (
         ("app_user", {"agent"}),
         ("session", {"agent", "space"}),
-        ("message", {"agent", "session", "space"}),
+        ("message", {"agent", "session"}),
     ):
         assert referred <= {key["referred_table"] for key in tables.get_foreign_keys(table)}
 

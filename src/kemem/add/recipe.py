@@ -27,7 +27,8 @@ from kemem.text.ids import new_id
 from kemem.text.turns import Reading, read_turns
 
 _READ_AT_ONCE = 16_000  # characters of a session that are extracted from together
-_WRITTEN_AT_ONCE = 100  # messages that are embedded before they are stored
+_WRITTEN_AT_ONCE = 100  # messages that are stored together with their notes
+_EMBEDDED_AT_ONCE = 1_000  # messages that are embedded before they are stored: two seconds
 _PAGE = 20  # stored messages that notes are extracted from again together
 _STATE_INTERVAL = 8  # messages of a session between two updates of its State
 _EXPERIENCE_MESSAGES = 200  # the newest of a session, which its experience is extracted from
@@ -161,7 +162,7 @@ async def _store(
     """Store messages with their jobs; the jobs that are left, and why vectors follow later."""
     now = deps.clock()
     # An embedder in this process comes first; another is asked once the messages are durable.
-    is_embedded_first = deps.embeds_in_process and len(messages) <= _WRITTEN_AT_ONCE
+    is_embedded_first = deps.embeds_in_process and len(messages) <= _EMBEDDED_AT_ONCE
     vectors, embed_jobs = await embed_rows(messages if is_embedded_first else (), now, deps)
     if deps.embedder is not None and not is_embedded_first:
         ids = tuple(message.message_id for message in messages)

@@ -6,7 +6,6 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -356,15 +355,23 @@ def _quoted(value: object) -> str:
     return "NULL" if value is None else str(value)
 
 
-def insert(connection: sa.Connection, table: sa.Table, rows: Iterable[Values]) -> None:
-    """Insert rows that all have the same columns."""
+def columns_of(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Sequence[Any]]:
+    """Rows as columns of these names."""
+    return dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True))
+
+
+def insert(
+    connection: sa.Connection, table: sa.Table, columns: Mapping[str, Sequence[Any]]
+) -> None:
+    """Insert rows, given as the values of each column."""
+    names, count = tuple(columns), len(next(iter(columns.values())))
     if connection.dialect.name != "postgresql":
-        if values := list(rows):
-            connection.execute(sa.insert(table), values)
+        rows = [dict(zip(names, it, strict=True)) for it in zip(*columns.values(), strict=True)]
+        if rows:
+            connection.execute(sa.insert(table), rows)
         return
-    left = iter(rows)
-    while some := list(islice(left, SENT)):
-        columns = {name: [row[name] for row in some] for name in some[0]}
-        same = {name: it[0] for name, it in columns.items() if it.count(it[0]) == len(it)}
-        arrays = tuple(name for name in columns if name not in same)
-        defer(connection, table, insert_of(table, arrays, tuple(same)), {**columns, **same})
+    for start in range(0, count, SENT):
+        some = {name: values[start : start + SENT] for name, values in columns.items()}
+        same = {name: it[0] for name, it in some.items() if it.count(it[0]) == len(it)}
+        arrays = tuple(name for name in names if name not in same)
+        defer(connection, table, insert_of(table, arrays, tuple(same)), {**some, **same})

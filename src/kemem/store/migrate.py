@@ -228,12 +228,21 @@ def _segments_by_rowid(connection: sa.Connection, database: Database) -> None:
         database.seed_statistics(connection)
 
 
+def _check_once(connection: sa.Connection, database: Database) -> None:
+    """Until version 17 PostgreSQL looked up the space and the model of each row."""
+    if connection.dialect.name != "postgresql":
+        return
+    for table, column in (("message", "space_no"), ("row_vector", "model_no")):
+        key = f"{table}_{column}_fkey"
+        connection.execute(sa.text(f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {key}"))
+
+
 # Step n leads from version n + 1 to n + 2.
 STEPS: tuple[Step, ...]
 STEPS = (_add_notes, _mark_messages, _add_journal, _cite_messages, _order_by_arrival)
 STEPS += (_add_withdrawal, _index_supersedes, _end_branches, _vectors_by_number, _add_segments)
 STEPS += (_keep_counts, _add_keys, _lengthen_ids, _add_key_project, _add_webhooks)
-STEPS += (_segments_by_rowid,)
+STEPS += (_segments_by_rowid, _check_once)
 
 
 def bring_up_to_date(

@@ -8,9 +8,9 @@ statement.
 """
 
 import re
+import selectors
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from selectors import EVENT_READ, DefaultSelector
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -27,6 +27,7 @@ _PIPELINE = "pipeline"  # what a connection of the pool remembers its own under
 _DEFERRED = "deferred"  # and the changes that it has not been sent yet
 _UNREAD = {"unread": True}  # an execution option: nobody looks at the answer
 _NAME = re.compile(r"(?<!%)%\(")  # where a bound name begins
+_Selector = getattr(selectors, "PollSelector", selectors.DefaultSelector)  # needs no descriptor
 _FLOAT = 701  # the only type of a column that SQLAlchemy asks about, to load what is no integer
 
 
@@ -40,11 +41,15 @@ class _Later(CursorFetchStrategy):
         self.alternate_cursor_description = [(it, _FLOAT, *(None,) * 5) for it in names]
 
 
-def pipeline(engine: sa.Engine) -> None:
-    """Let the connections of an engine be used by `transaction`."""
+def pipeline(engine: sa.Engine, *, keeps_plans: bool) -> None:
+    """Let the connections of an engine be used by `transaction`.
+
+    If it keeps the plans of statements, those with the execution option `replan` have none.
+    """
     engine.dialect.supports_server_side_cursors = False  # the driver has none in a pipeline
-    sa.event.listen(engine, "do_execute", _execute)
-    sa.event.listen(engine, "before_execute", lambda connection, *_: _send(connection))
+    if keeps_plans:
+        sa.event.listen(engine, "do_execute", _execute)
+    sa.event.listen(engine, "before_execute", lambda connection, *_: send(connection))
     sa.event.listen(engine, "after_cursor_execute", _after_execute)
     sa.event.listen(engine, "checkout", _check)
     sa.event.listen(engine, "handle_error", _note_loss)
@@ -78,7 +83,7 @@ def transaction(engine: sa.Engine, *begin: str) -> Iterator[sa.Connection]:
 
 
 def _commit(connection: sa.Connection) -> None:
-    _send(connection)
+    send(connection)
     try:
         # Not by the driver, which cannot tell inside a pipeline whether it has begun.
         connection.exec_driver_sql("COMMIT")
@@ -134,11 +139,11 @@ def defer(
         return
     is_distributed = DISTRIBUTED in connection.get_execution_options()
     if is_distributed or any(table is it for it, _, _ in connection.info[_DEFERRED]):
-        _send(connection)
+        send(connection)
     connection.info[_DEFERRED].append((table, statement, values))
 
 
-def _send(connection: sa.Connection) -> None:
+def send(connection: sa.Connection) -> None:
     """Execute what was deferred."""
     if not connection.info.get(_DEFERRED):
         return
@@ -174,7 +179,7 @@ def _note_loss(context: Any) -> None:
 
 
 def _execute(cursor: Any, statement: str, parameters: Any, context: Any) -> bool:
-    """Plan a statement for its values alone if it has the execution option `replan`."""
+    """Have a statement planned for its values alone if that is requested."""
     if not context.execution_options.get("replan"):
         return False
     cursor.execute(statement, parameters, prepare=False)
@@ -201,8 +206,8 @@ def _after_execute(
 
 def _check(driver: Any, record: Any, proxy: Any) -> None:
     """Replace connections that the server has closed: it has said so, without having been asked."""
-    with DefaultSelector() as selector:
-        selector.register(driver.fileno(), EVENT_READ)
+    with _Selector() as selector:
+        selector.register(driver.fileno(), selectors.EVENT_READ)
         if selector.select(0):
             raise sa.exc.InvalidatePoolError
 

@@ -19,7 +19,7 @@ from sqlalchemy.schema import CreateSchema
 from kemem.errors import InvalidArgument, KeMemError, Unavailable
 from kemem.records import Matrix
 from kemem.store import hnsw
-from kemem.store.database import IndexedText, Lookup, Values, in_list, insert
+from kemem.store.database import IndexedText, Lookup, Values, columns_of, in_list, insert
 from kemem.store.halfvec import HalfvecSend, dump_vectors, learn_vectors
 from kemem.store.migrate import bring_up_to_date, read_meta
 from kemem.store.pipeline import DISTRIBUTED, pipeline, retried, transaction
@@ -135,7 +135,7 @@ def engine_of(
     engine = create_engine(url, options, pool_size=connections, **own)
     learn = partial(learn_vectors, engine.dialect)
     sa.event.listen(engine, "connect", lambda driver, _: learn(driver))
-    pipeline(engine)
+    pipeline(engine, keeps_plans=options["plan_cache_mode"] == "auto")
     return engine
 
 
@@ -261,12 +261,12 @@ class Postgres:
             )
 
     def add_words(self, connection: sa.Connection, texts: Sequence[IndexedText]) -> None:
-        rows = (
-            {"space_no": row.space_no, "id": row.id, "part": part, "words": words}
+        rows = [
+            (row.space_no, row.id, part, words)
             for row in texts
             for part, words in enumerate(_parts(row))
-        )
-        insert(connection, _words, rows)
+        ]
+        insert(connection, _words, columns_of(_words.c.keys(), rows))
 
     def remove_words(self, connection: sa.Connection, texts: Sequence[IndexedText]) -> None:
         connection.execute(_remove, [{"of_space": row.space_no, "of_row": row.id} for row in texts])

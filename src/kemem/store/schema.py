@@ -91,6 +91,14 @@ def _space_key() -> tuple[Column[int], Column[int]]:
     )
 
 
+def _checked_on_sqlite(column: str, referred: str) -> sa.ForeignKeyConstraint:
+    """A foreign key that other ones imply, or that points to what is never deleted.
+
+    PostgreSQL looks up what each new row refers to; without these a batch takes it a fifth less.
+    """
+    return sa.ForeignKeyConstraint([column], [referred]).ddl_if(dialect="sqlite")
+
+
 def _table(name: str, *items: Any) -> sa.Table:
     """A table stored in the order of its primary key."""
     return sa.Table(name, metadata, *items, sqlite_with_rowid=False)
@@ -177,7 +185,8 @@ session = _table(
 
 message = _table(
     "message",
-    *_space_key(),
+    *_columns(BigInteger, "space_no", "id", primary_key=True, autoincrement=False),
+    _checked_on_sqlite("space_no", "space.space_no"),  # as its session does
     Column("message_id", Id, nullable=False),
     Column("agent_id", Id, sa.ForeignKey("agent.agent_id"), nullable=False),
     *_columns(Id, "user_id", "session_id"),
@@ -231,7 +240,8 @@ row_vector = sa.Table(
     metadata,
     Column("space_no", BigInteger, nullable=False),
     Column("id", RowNumber, nullable=False),
-    Column("model_no", Integer, sa.ForeignKey("embedding_model.model_no"), nullable=False),
+    Column("model_no", Integer, nullable=False),
+    _checked_on_sqlite("model_no", "embedding_model.model_no"),
     Column("vector", HalfVector, nullable=False),
     sa.PrimaryKeyConstraint("space_no", "id").ddl_if(dialect="postgresql"),
 )

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import sqlalchemy as sa
@@ -82,14 +83,16 @@ class RowTable(Generic[R]):
             stored.append(Stored(space_no, key, self.record(*values)))
         return stored
 
-    def dump(self, row: R) -> Values:
-        """The columns of a record; sources have a table of their own."""
-        values = {}
+    def dump(self, rows: Sequence[R]) -> dict[str, list[Any]]:
+        """The columns of records; sources have a table of their own."""
+        columns = {}
         for name, column in self.fields.items():
             if name != "sources":
-                value = getattr(row, name)
-                values[column.name] = _DUMPED[name](value) or None if name in _DUMPED else value
-        return values
+                values = [*map(attrgetter(name), rows)]
+                if name in _DUMPED:
+                    values = [_DUMPED[name](it) or None for it in values]
+                columns[column.name] = values
+        return columns
 
     def spaces(self, spaces: Sequence[Space], where: Where) -> list[Space]:
         """The spaces among those of a Where whose rows of this table it may admit."""

@@ -53,15 +53,15 @@ def put_vectors(transaction: Transaction, embedded: Embedded) -> None:
     place = {name: at for at, name in enumerate(embedded.ids)}
     matrix = embedded.matrix[[place[name] for _, _, name, _ in rows]]
     vectors = transaction.database.dump_vectors(matrix)
-    lines = (
-        {"space_no": space_no, "id": key, "model_no": number, "vector": vector}
-        for (space_no, key, *_), vector in zip(rows, vectors, strict=True)
-    )
+    columns = {
+        **{name: [row[at] for row in rows] for at, name in enumerate(("space_no", "id"))},
+        **{"model_no": [number] * len(rows), "vector": vectors},
+    }
     # Of any model: a cache may hold the vectors of the one that a row had.
     old = [(space_no, key) for space_no, key, _, model_no in rows if model_no is not None]
     if old:
         connection.execute(_remove, [{"of_space": it[0], "of_row": it[1]} for it in old])
-    insert(connection, row_vector, lines)
+    insert(connection, row_vector, columns)
     transaction.counts[tally.VECTORS] += len(rows) - len(old)
     transaction.inserted.clear()  # they have vectors now
     for space_no in {space_no for space_no, *_ in rows}:

@@ -13,15 +13,27 @@ from kemem.records.batch import Use
 from kemem.records.webhooks import EventType
 from kemem.store import read, tables, tally
 from kemem.store.branches import mark_branches, may_branch
-from kemem.store.database import COUNTED, SENT, Space, Values, bound, group, in_list, insert
+from kemem.store.database import (
+    COUNTED,
+    SENT,
+    Space,
+    Values,
+    bound,
+    columns_of,
+    group,
+    in_list,
+    insert,
+)
 from kemem.store.graph import unlink
 from kemem.store.index import indexed_texts
 from kemem.store.numbers import ask_lasts, number_messages
+from kemem.store.pipeline import send
 from kemem.store.schema import SEQ_BITS, message, note, note_history, note_source, row_vector
 from kemem.store.spaces import Refused, Transaction
 from kemem.store.tables import R, RowTable, Stored
 from kemem.text.query import index_text, length
 
+_SOURCE = ("space_no", "note_row", "position", "message_id")
 _FIXED = {"space_no", "id", "note_id", "agent_id", "user_id", "arrival"}
 _CHANGEABLE = [each.name for each in note.c if each.name not in _FIXED]
 _update = (
@@ -127,18 +139,13 @@ def _insert_rows(
     connection = transaction.connection
     # By and by: a server works on the first ones while the next ones are prepared.
     for some in (stored[at : at + SENT] for at in range(0, len(stored), SENT)):
-        texts = indexed_texts(some)
-        values = (
-            {
-                **table.dump(it.row),
-                "space_no": it.space_no,
-                "id": it.id,
-                "length": length(text.text),
-            }
-            for it, text in zip(some, texts, strict=True)
-        )
-        insert(connection, table.table, values)
+        texts, columns = indexed_texts(some), table.dump([it.row for it in some])
+        columns |= {name: [getattr(it, name) for it in some] for name in ("space_no", "id")}
+        columns["length"] = [length(it.text) for it in texts]
+        insert(connection, table.table, columns)
         transaction.database.add_words(connection, texts)
+        if len(some) == SENT:
+            send(connection)
     transaction.counts.update(map(_counted_as, rows))
     transaction.inserted += stored
     return stored
@@ -217,12 +224,12 @@ def _put_space(
         transaction.note_events.append((type, item))
     first = transaction.reserve(space, len(new))
     inserted_notes = _insert_rows(transaction, tables.notes, first, new)
-    lines = [
-        {"space_no": it.space_no, "note_row": it.id, "position": position, "message_id": name}
+    cited_by = [
+        (it.space_no, it.id, position, name)
         for it in (*inserted_notes, *_change(transaction, changed))
         for position, name in enumerate(it.row.sources)
     ]
-    insert(connection, note_source, lines)
+    insert(connection, note_source, columns_of(_SOURCE, cited_by))
     return {it.row.note_id: it.id for it in (*stored.values(), *inserted_notes)}
 
 
@@ -256,7 +263,8 @@ def _change(
     rows, moved = [], []
     for before, item in changes:
         this = {"of_space": before.space_no, "of_row": before.id}
-        values = {**tables.notes.dump(item), "length": length(index_text(item))}
+        values = {name: value for name, (value,) in tables.notes.dump([item]).items()}
+        values["length"] = length(index_text(item))
         rows.append(this | {f"new_{name}": values[name] for name in _CHANGEABLE})
         if before.row.sources != item.sources:
             moved.append(before._replace(row=item))
