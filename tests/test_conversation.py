@@ -81,14 +81,17 @@ def borrowed(rows: list[Row], session: list[int], place: int, word: int, length:
     rare=st.sampled_from((0, 3, 1 << 20)),
 )
 def test_a_word_counts_by_the_best_that_lends_it(rows: list[Row], length: float, rare: int) -> None:
-    """Whichever words are rare."""
+    """Whichever words are rare, and where only some rows are looked at."""
     weights = (1.0, 0.5, 2.0)
     masks = [np.array([row.holds[word] for row in rows], np.bool_) for word in range(len(WORDS))]
+    words = [*zip(masks, weights, strict=True)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank, "_RARE", rare)
         found = talk_of(rows)
-        shares = found.word_weights([*zip(masks, weights, strict=True)], length)
-        held = dict(zip(found.rows, shares, strict=True))
+        held = dict(zip(found.rows, found.word_weights(words, length), strict=True))
+    some = found.rows[::2]
+    if len(some):
+        assert found.weights_at(some, words, length) == pytest.approx([held[at] for at in some])
     wanted = {
         at: sum(
             weight * borrowed(rows, session, place, word, length)
