@@ -478,6 +478,8 @@ async def test_a_change_is_known_by_more_than_its_usual_words(
         ("We have two kids.", "We used to have a cat, he got run over, kids still miss him."),
         ("I live in Portland with my boyfriend Chris.", "Chris and I broke up."),
         ("我在深圳做前端开发。", "入职一周了，食堂真不错"),
+        ("Our choir meets at St Mark's.", "The book club no longer meets at the library."),
+        ("我们合唱团每周二在文化馆排练。", "话剧社不再在图书馆排练了。"),
     ],
 )
 async def test_what_only_sounds_like_it_changes_nothing(

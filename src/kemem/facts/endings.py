@@ -238,7 +238,7 @@ def may_end(new: Told, note: Told) -> bool:
         return _loses(new, note)
     if "UNDONE" in own and note.memory_type not in _PLANNED:  # "User didn't sell the Panda"
         return False
-    if _had_once(new.text, note.text):
+    if _had_once(new.text, note.text) or _no_longer_elsewhere(new.text, note.text):
         return False
     if _of_others(new, note) or tells_other_kind(new.text, note.text):
         return False
@@ -252,6 +252,17 @@ def _had_once(text: str, note: str) -> bool:
     """
     once = load(__package__, "endings.rules").pattern("ONCE_EN").search(text)
     return once is not None and not words_of(once["once"]) & words_of(note)
+
+
+def _no_longer_elsewhere(text: str, note: str) -> bool:
+    """Whether a statement says that something else no longer does something else.
+
+    "Search no longer depends on Redis" does not change what the checkout depends on.
+    """
+    rules = load(__package__, "endings.rules")
+    said = rules.pattern(f"NO_LONGER_{language_code(text)}").search(text)
+    told = words_of(note)
+    return said is not None and not any(words_of(said[it]) <= told for it in ("who", "what"))
 
 
 def _of_others(new: Told, note: Told) -> bool:
