@@ -245,3 +245,22 @@ async def test_relations_need_no_embedder_and_old_messages_get_them(tmp_path: Pa
             await memory.extract(user_id=user)
             (edge,) = await memory.graph(user_id=user)
             assert edge.relationship == "treats"
+
+
+@each(
+    ("example", "said", "ends"),
+    [
+        ("结算服务依赖账本服务", "支付网关依赖风控服务", ("支付网关", "风控服务")),
+        ("老周指导小林", "王姐指导小吴", ("王姐", "小吴")),
+        ("老周带小林", "老郑带小高", ("老郑", "小高")),
+    ],
+)
+def test_one_chinese_example_is_enough_where_its_form_tells_the_verb(
+    example: str, said: str, ends: tuple[str, str]
+) -> None:
+    """It is a guess: only what is near to the example counts in the end."""
+    one = {"relations": {"own": {"description": "Something.", "examples": [example]}}}
+    types = relation_types(Ontology.parse(one).relations)
+    (found,) = relations_in(Part(said, said), "me", types)
+    assert (found.relation.source, found.relation.target) == ends
+    assert found.weak

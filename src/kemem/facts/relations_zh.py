@@ -32,6 +32,7 @@ class Phrase:
     tail: str = ""  # behind the object: 旁边 of 坐在……旁边, 的 of 租……的房子
     noun: str = ""  # 租客 of 是……的租客
     is_cleft: bool = False  # only known from 是……在治
+    is_guess: bool = False  # by the form of one example, which nothing else confirms
 
     @property
     def word(self) -> str:
@@ -42,7 +43,7 @@ class Phrase:
     def is_weak(self) -> bool:
         """Whether its verb may mean anything, or is part of many words: 负责, 带."""
         is_common = self.verb in _rules().tables["ZH_COMMON"]
-        return is_common or (len(self.verb) == 1 and self.behind != "于")
+        return self.is_guess or is_common or (len(self.verb) == 1 and self.behind != "于")
 
 
 def phrases(description: str, examples: Sequence[str]) -> tuple[Phrase, ...]:
@@ -213,7 +214,19 @@ def _plain(text: str, others: str, shared: Sequence[str]) -> Phrase | None:
             of = re.search(f"{word}.+(的.{{1,4}})$", text)
             return Phrase(word, tail="的" if of and of[1] in others else "")
     match = re.fullmatch(".{2,}(..)了.{2,}", text)
-    return Phrase(match[1]) if match else None
+    return Phrase(match[1]) if match else _guessed(text)
+
+
+def _guessed(text: str) -> Phrase | None:
+    """A verb by its place: 老周|指导|小林, 结算服务|依赖|账本服务, 前端|依赖|网关"""
+    named = _shaped().match(text)
+    again = re.match(f".*?(?P<noun>{_any_of('NOUNS')})(?=...+(?P=noun)$)", text)
+    start = named.end() if named else again.end() if again else 2 if len(text) == 6 else 0
+    long = 1 if named and _shaped().fullmatch(text[start + 1 :]) else 2  # 老周|带|小林
+    verb, target = text[start : start + long], text[start + long :]
+    if not start or len(target) < 2 or _no_verb().search(verb):
+        return None
+    return Phrase(verb, is_guess=True)
 
 
 # How clauses are read.
