@@ -190,6 +190,8 @@ def test_the_help_is_chinese_and_in_columns(tmp_path: Path) -> None:
             "--as-of 必须是 RFC 3339 时间，如 '2026-01-26T10:47:00Z'，"
             "而不是 '2026-02-30'：没有这一天",
         ),
+        (("list", "--cursor", "abc"), "--cursor 'abc' 不是这个查询返回的；请不带 cursor 重新开始"),
+        (("add", "\u200b"), "TEXT 的值无效：文本是空的"),
         (("search", " "), "query 必须是非空白的文本，而不是 ' '"),
         (
             ("search", "茶", "--kind", "tea"),

@@ -353,6 +353,12 @@ def test_a_wrong_method_is_told_the_right_ones(process: Server) -> None:
         ("POST", f"{SEARCH}?user_id=u", b'{"query": "x"}', "user_id belongs into the JSON body of"),
         ("GET", "/v1/memories?user_id=u&limit=ten", None, "limit must be an integer, not 'ten'"),
         ("GET", "/v1/memory", None, "no such path: /v1/memory; did you mean /v1/memories? /docs"),
+        (
+            "POST",
+            "/v1/search",
+            b"{}",
+            "no such path: /v1/search; did you mean /v1/memories/search",
+        ),
         ("GET", "/v1/%E8%8C%B6", None, "no such path: /v1/%E8%8C%B6; /docs lists the paths"),
         ("GET", "/mcp", None, "GET is not allowed here, only POST: an MCP client sends"),
     ],

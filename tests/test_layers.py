@@ -73,6 +73,7 @@ HELPERS = {"search": {"understand", "features", "attention", "order", "roles"}}
 
 # One picks backends, the others must start fast.
 LAZY_MODULES = {
+    "kemem.backends.local",
     "kemem.runtime",
     "kemem.serve.http.__init__",
     "kemem.serve.cli.main",

@@ -170,7 +170,7 @@ def _writer(number: int, like: TextIO, *, line_buffering: bool) -> TextIO:
 @cache
 def _load_model() -> None:
     """Load the model of the local embedder once for all; without a thread, unlike the embedder."""
-    import_module("kemem.backends.local")._model().encode(["."])
+    import_module("kemem.backends.local")._model().complete()
     gc.freeze()
 
 

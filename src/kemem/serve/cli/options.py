@@ -10,6 +10,7 @@ from typer import Argument, Option
 
 from kemem.errors import InvalidArgument
 from kemem.serve.cli.language import t
+from kemem.text.ids import is_blank
 
 STANDARD_INPUT = "-"
 
@@ -80,6 +81,6 @@ def read_text(text: str | None) -> str:
         except UnicodeDecodeError:
             reason = t("standard input is not a text in UTF-8")
             raise InvalidArgument(reason) from None
-    if not text.strip():
+    if is_blank(text):
         raise typer.BadParameter(t("the text is empty"), param_hint="TEXT")
     return text

@@ -121,16 +121,15 @@ def register(
 
 @contextmanager
 def _options_named(called: Any) -> Iterator[None]:
-    """Errors that name the option of a command, not the argument of the library that it gives."""
+    """Errors that know which option of a command gives the argument that they are about."""
     try:
         yield
     except InvalidArgument as error:
         field = str(error.details.get("field"))
         options = {it.name: it.opts[-1] for it in called.params if it.param_type_name == "option"}
         named = (field, field.removesuffix("_id"), field.removesuffix("s"))  # of user_id, of kinds
-        option = next((options[it] for it in named if it in options), None)
-        if option and error.message.startswith(f"{field} "):
-            error.message = option + error.message.removeprefix(field)
+        if option := next((options[it] for it in named if it in options), None):
+            error.details["option"] = option
         raise
 
 

@@ -380,7 +380,9 @@ def _refusal(error: Exception, scope: Scope) -> Response:
     paths = scope["app"].openapi()["paths"]
     if error.status_code == 404:
         path = scope["raw_path"].decode("latin-1")
-        close = get_close_matches(path, paths, 1, cutoff=0.8)
+        end = f"/{path.rpartition('/')[2] or ' '}"  # /v1/search is meant as /v1/memories/search
+        named = [it for it in paths if it.startswith("/v1/") and it.endswith(end)]
+        close = get_close_matches(path, paths, 1, cutoff=0.8) or named
         advice = f"did you mean {close[0]}? " if close else ""
         reason = f"no such path: {path:.80}; {advice}/docs lists the paths of this server"
         return error_response(NotFound(reason))
