@@ -43,5 +43,5 @@ def test_a_text_has_the_vector_that_the_package_gives_it(package: USE) -> None:
     assert len(encoder.table._read) < 17, "a question needs a few parts of the table"
     assert np.array_equal(encoder.encode(TEXTS), expected)
     encoder.encode(["more than a few words " * 100])
-    assert len(encoder.table._read) == 17 and encoder.sp._is_complete
+    assert len(encoder.table._read) == 17 and encoder.is_complete
     assert np.array_equal(encoder.encode(TEXTS), expected)

