@@ -80,6 +80,7 @@ class TypeProfile:
     topics: Vector  # their mean, not of unit length
     words: tuple[frozenset[str], ...]  # of each example
     every_word: frozenset[str]
+    usual: Matrix  # how near everyday talk is to it in each way, and how much that varies
 
 
 def texts_of(types: Mapping[str, OwnType]) -> list[str]:
@@ -101,8 +102,24 @@ def _profile(name: str, own: OwnType, vectors: Vectors, learned: Weights) -> Typ
     first, second = (_unit(it.mean(axis=0)) for it in rows)
     words = tuple(words_of(text) for text in own.examples or (own.description,))
     every = frozenset[str]().union(*words)
-    has_examples = bool(own.examples)
-    return TypeProfile(name, has_examples, rows, (first, second), topics.mean(axis=0), words, every)
+    talk = np.column_stack(
+        _nearness((learned["talk"], learned["talk_topics"]), rows, (first, second))
+    )
+    usual = np.array([talk.mean(axis=0), talk.std(axis=0) + 1e-6])
+    center, known = topics.mean(axis=0), bool(own.examples)
+    return TypeProfile(name, known, rows, (first, second), center, words, every, usual)
+
+
+Both = tuple[Matrix, Matrix]  # by embeddings and by topics
+
+
+def _nearness(texts: Both, rows: Both, means: tuple[Vector, Vector]) -> list[Vector]:
+    """How near texts are to a type: to the mean of its examples, and to the nearest of them."""
+    return [
+        column
+        for these, others, mean in zip(texts, rows, means, strict=True)
+        for column in (these @ mean, (these @ others.T).max(axis=1))
+    ]
 
 
 def words_of(text: str) -> frozenset[str]:
@@ -129,9 +146,10 @@ class Said:
 
 def features(said: Said, own: TypeProfile) -> Matrix:
     """A row for each text: how near it is to a type, and to everyday talk."""
-    columns: list[Vector] = [said.near_talk]
-    for these, others, mean in zip(said.rows, own.rows, own.means, strict=True):
-        columns += [these @ mean, (these @ others.T).max(axis=1)]
+    near = _nearness(said.rows, own.rows, own.means)
+    # A type may be near to everything: what is nearer than everyday talk is tells more.
+    columns: list[Vector] = [said.near_talk, *near]
+    columns += [*((np.column_stack(near) - own.usual[0]) / own.usual[1]).T]
     columns += [own.topics[said.topics.argmax(axis=1)]]
     columns += [np.abs(said.topics - own.topics).mean(axis=1)]
     shares = [
@@ -181,7 +199,9 @@ def _unit(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def prepared(arrays: Mapping[str, npt.NDArray[Any]]) -> Weights:
     """Weights as they are computed with, from those that are stored in fewer bits."""
     learned = {name: it.astype(np.float32) for name, it in arrays.items()}
-    return learned | {"talk": _unit(learned["talk"])}
+    talk = _unit(learned["talk"])
+    topics = _unit((talk - learned["center"]) @ learned["topics"])
+    return learned | {"talk": talk, "talk_topics": topics}
 
 
 @cache
