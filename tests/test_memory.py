@@ -332,6 +332,7 @@ WRONG_ARGUMENTS: dict[str, tuple[str, Callable[[Any], object]]] = {
     "kinds: nested": ("[[1]]", lambda it: it.get_all("u", kinds=[[1]])),
     "around": ("1", lambda it: it.graph("u", around=1)),
     "around: list": ("[1]", lambda it: it.graph("u", around=[1])),
+    "relationship": ("1", lambda it: it.graph("u", relationship=1)),
     "around: half": (r"\ud800", lambda it: it.graph("u", around=HALF)),
     "ids": ("5", lambda it: it.notes("u", ids=5)),
     "sources": ("5", lambda it: it.notes("u", sources=5)),

@@ -1,9 +1,10 @@
 """Relations of users' own types, read without a model by the names and examples of the types."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -13,10 +14,14 @@ from kemem import AsyncMemory
 from kemem.add.rules import read_by_rules
 from kemem.facts.grammar import ME, Part
 from kemem.facts.relations import RelationType, relation_types, relations_in
-from kemem.records import Message
+from kemem.ports.request import Neighborhood
+from kemem.records import NOTES, Message, Scope, Where
 from kemem.records.ontology import Ontology
 from kemem.settings import load
 from tests.cases import each
+from tests.command import kemem
+from tests.pages import browsing, text_of
+from tests.server import local_server
 
 TYPES: dict[str, Any] = {
     "entities": {"companion": {"description": "A pet. 宠物。", "examples": ["Biscuit", "豆豆"]}},
@@ -264,3 +269,70 @@ def test_one_chinese_example_is_enough_where_its_form_tells_the_verb(
     (found,) = relations_in(Part(said, said), "me", types)
     assert (found.relation.source, found.relation.target) == ends
     assert found.weak
+
+
+SAID = ("Dr. Lin treats my mother.", "李医生给我妈看病。", "I live in Leeds.")
+
+
+async def test_the_graph_is_asked_for_some_types_of_relations(memory: AsyncMemory) -> None:
+    for text in SAID:
+        await memory.add(text, user_id="f")
+    treated = await memory.graph(user_id="f", relationship="treats")
+    assert [it.source for it in treated] == ["李医生", "Dr. Lin"]
+    both = await memory.graph(user_id="f", relationship=["treats", "lives_in"])
+    assert both == await memory.graph(user_id="f") and len(both) == 3
+    assert await memory.graph(user_id="f", around="Leeds", relationship="treats") == []
+
+
+async def test_a_graph_database_is_not_asked_for_types(tmp_path: Path) -> None:
+    """It mirrors the store, and does not know the parameter."""
+
+    class NoMirror:
+        name = "mirror"
+
+        async def put(self, note: Any, relations: Any) -> None: ...
+
+        async def around(self, *given: Any, **options: Any) -> list[Any]:
+            raise AssertionError("asked")
+
+    chosen = load(data_dir=tmp_path, llm="none", embedder="none", ontology=TYPES)
+    async with AsyncMemory(settings=chosen) as memory:
+        await memory.add(SAID[0], user_id="u")
+        deps = replace(await memory.runtime.deps(), graph=cast(Any, NoMirror()))
+        where = Where(Scope("default", "u"), kinds=NOTES)
+        assert len(await deps.relations(Neighborhood(where, relationships=("treats",)))) == 1
+
+
+def test_the_server_and_the_command_list_edges_of_a_type(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with local_server(data, api_key="k") as server, server.client("k") as client:
+        client.put("/v1/ontology", json=TYPES)
+        for text in SAID:
+            client.post("/v1/memories", json={"user_id": "u", "messages": text})
+        for chosen, count in ({"relationship": "treats"}, 2), ({"relationship": "x"}, 0), ({}, 3):
+            found = client.get("/v1/graph", params={"user_id": "u", **chosen}).json()["relations"]
+            assert len(found) == count
+    place = ("--data-dir", str(data))
+    shown = kemem(tmp_path, "graph", "--user", "u", "--relationship", "treats", *place).stdout
+    assert "Dr. Lin —treats→ user's mother" in shown and "Leeds" not in shown
+
+
+@each(
+    ("language", "title", "none"),
+    [
+        ("en", "Types of relations", "There is no relation of the type “tenant of” here."),
+        ("zh", "关系类型", "这里没有“tenant of”类型的关系。"),
+    ],
+)
+async def test_the_dashboard_shows_one_type_of_relations(
+    tmp_path: Path, language: str, title: str, none: str
+) -> None:
+    async with browsing(tmp_path / language, ontology=TYPES) as (browser, app):
+        for text in SAID:
+            await app.state.memory.add(text, user_id="u")
+        address = f"/dashboard/graph?user_id=u&language={language}"
+        page = (await browser.get(address)).text
+        assert title in page and "A doctor or clinic treats" in page and "Leeds" in page
+        chosen = text_of(await browser.get(f"{address}&relationship=treats"))
+        assert "李医生" in chosen and "Leeds" not in chosen
+        assert none in text_of(await browser.get(f"{address}&relationship=tenant_of"))

@@ -439,14 +439,15 @@ class AsyncMemory:
         session_id: Id = None,
         *,
         around: str | Sequence[str] | None = None,
+        relationship: str | Sequence[str] | None = None,
         hops: int = 1,
         limit: int = 100,
         as_of: Time | None = None,
     ) -> list[records.Relation]:
-        """Relations within `hops` of some entities, or the newest ones; each cites its notes."""
+        """Relations within `hops` of some entities, or the newest ones, all or of some types."""
         scope, deps = await self._call(user_id, agent_id, session_id)
         where = scope.where(NOTES, as_of=as_of, now=deps.clock())
-        return await deps.relations(pages.neighborhood(where, around, hops, limit))
+        return await deps.relations(pages.neighborhood(where, around, relationship, hops, limit))
 
     async def forget(
         self, user_id: Id = None, agent_id: Id = None, *, policy: Policy | None = None

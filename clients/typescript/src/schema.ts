@@ -2098,6 +2098,8 @@ export interface Routes {
       run_id?: string | null;
       /** Entities to start from. */
       around?: string[] | null;
+      /** Only relations of these types, built-in or own. */
+      relationship?: string[] | null;
       /** The distance from these entities, 1-5. */
       hops?: number;
       /** The maximum number of results, 1-1000. */

@@ -322,10 +322,20 @@ class GraphFollowsArrows(RamStore):
 
 class GraphGoesOneHopFurther(RamStore):
     def _around(
-        self, where: Where, names: Sequence[str], *, hops: int = 1, limit: int = 100
+        self, where: Where, names: Sequence[str], *, hops: int = 1, **options: Any
     ) -> list[Relation]:
         further = hops + 1 if 1 <= hops < 5 else hops
-        return super()._around(where, names, hops=further, limit=limit)
+        return super()._around(where, names, hops=further, **options)
+
+
+class TypesAreChosenLast(RamStore):
+    """The walk goes over relations of other types, too."""
+
+    def _around(
+        self, where: Where, names: Sequence[str], *, types: Sequence[str] = (), **options: Any
+    ) -> list[Relation]:
+        found = super()._around(where, names, **options)
+        return [one for one in found if not types or one.relationship in types]
 
 
 class EndedNotesSupport(RamStore):

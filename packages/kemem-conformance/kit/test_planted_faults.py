@@ -128,6 +128,7 @@ BY_LAW: dict[str, list[type[RamStore]]] = {
     "test_relations_are_found_as_in_the_reference": [
         state_faults.GraphOfEveryone,
         state_faults.GraphFollowsArrows,
+        state_faults.TypesAreChosenLast,
         state_faults.GraphGoesOneHopFurther,
         state_faults.EndedNotesSupport,
         state_faults.SensitiveNotesSupport,

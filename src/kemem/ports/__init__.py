@@ -308,8 +308,11 @@ class Deps:
         return self.store
 
     async def relations(self, near: Neighborhood) -> list[records.Relation]:
-        """The relations of a neighborhood, from the graph database if there is one."""
-        if self.graph is None:
+        """The relations of a neighborhood, from the graph database if there is one.
+
+        Those of some types come from the store: it has all of them, too.
+        """
+        if self.graph is None or near.relationships:
             return await read_relations(self.store, near)
         return await self.graph.around(near.where, near.names, hops=near.hops, limit=near.limit)
 

@@ -31,13 +31,15 @@ def key_of(row: Match | Row) -> Key:
 class Neighborhood:
     """Relations within `hops` of some entities; without names, the newest ones.
 
-    A relation is visible while one of its notes is. Filters are not supported.
+    A relation is visible while one of its notes is. Filters are not supported. With
+    `relationships`, there are no other relations than those of these types.
     """
 
     where: Where
     names: Sequence[str] = ()
     hops: int = 1
     limit: int = 100
+    relationships: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,11 +224,12 @@ async def notes(
 
 
 def neighborhood(
-    where: Where, around: str | Sequence[str] | None, hops: int, limit: int
+    where: Where, around: object, relationship: object, hops: int, limit: int
 ) -> Neighborhood:
     """The relations that a call asks for: around some entities, or the newest ones."""
     names = [] if around is None else check_texts(around, "around")
-    return Neighborhood(where, names, hops, page_limit(limit, "limit"))
+    types = [] if relationship is None else check_texts(relationship, "relationship")
+    return Neighborhood(where, names, hops, page_limit(limit, "limit"), types)
 
 
 async def directory(

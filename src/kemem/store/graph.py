@@ -198,10 +198,12 @@ _edges = (
 
 
 @cache
-def _edges_of(shape: Shape, of: Literal["all", "named", "ends"]) -> Statement:
+def _edges_of(shape: Shape, of: Literal["all", "named", "ends"], typed: bool) -> Statement:
     """Visible relations, newest first: all, or those of entities by their names or ids."""
     of_spaces = one_of(relation.c.space_no, "spaces")
     conditions = [of_spaces, *conditions_of(notes, shape)]
+    if typed:
+        conditions.append(in_list(relation.c.relationship, "relationships"))
     if of != "all":  # each direction has an index of its own
         ends = (relation.c.source_id, relation.c.destination_id)
         own = [in_list(end, "ends") if of == "ends" else end.in_(_named) for end in ends]
@@ -232,13 +234,15 @@ def ask_around(
     if not visible:
         return lambda: ([], {})
     shape, values = shape_of(near.where), values_of(near.where, visible)
+    typed = bool(near.relationships)
+    values |= {"relationships": sorted({*near.relationships})} if typed else {}
     owners = {each.space_no: (each.agent_id, each.user_id) for each in visible}
     if not near.names:
-        newest = connection.execute(_edges_of(shape, "all"), {**values, "most": limit})
+        newest = connection.execute(_edges_of(shape, "all", typed), {**values, "most": limit})
         return lambda: _load_relations([newest.all()], owners, limit)
     values |= {"names": sorted({name_key(name) for name in near.names})}
     named = connection.execute(_named, values)
-    first = connection.execute(_edges_of(shape, "named"), {**values, "most": limit})
+    first = connection.execute(_edges_of(shape, "named", typed), {**values, "most": limit})
 
     def walk() -> Around:
         reached = set(named.scalars())  # entities
@@ -251,7 +255,7 @@ def ask_around(
                 break
             # Enough of them, however many were passed already.
             bound = {**values, "ends": sorted(frontier), "most": limit + len(passed)}
-            rows = connection.execute(_edges_of(shape, "ends"), bound)
+            rows = connection.execute(_edges_of(shape, "ends", typed), bound)
             levels.append([row for row in rows if row.id not in passed])
             passed |= {row.id for row in levels[-1]}
         return _load_relations(levels, owners, limit)

@@ -101,6 +101,24 @@ class GraphingRules(Suite):
         assert arrows(cut) == steps[:3]
 
     @rule
+    async def test_only_relations_of_chosen_types_are_seen_and_walked(self, store: Store) -> None:
+        """The limit counts these; a type that nothing has finds nothing."""
+        ends = [("a", "b", "治疗"), ("b", "c", "in"), ("c", "d", "治疗"), ("b", "e", "治疗")]
+        for number, (source, destination, relationship) in enumerate(ends):
+            note = said_by(f"n{number}", valid_from=NOW + number)
+            await store.apply(linked(note, source, destination, relationship))
+        treated = ["b 治疗 e", "c 治疗 d", "a 治疗 b"]
+        assert arrows(await around(store, MY_NOTES, (), types=("治疗",))) == treated
+        assert arrows(await around(store, MY_NOTES, (), types=("治疗",), limit=2)) == treated[:2]
+        assert arrows(await around(store, MY_NOTES, ("a",), types=("治疗",), hops=5)) == [
+            "a 治疗 b",
+            "b 治疗 e",
+        ]
+        both = await around(store, MY_NOTES, ("a",), types=("治疗", "in"), hops=5)
+        assert len(both) == len(ends)
+        assert await around(store, MY_NOTES, (), types=("nothing",)) == []
+
+    @rule
     async def test_without_names_the_newest_relations_come_first(self, store: Store) -> None:
         """Then by source, relationship and destination, by code point."""
         ties = [("b", "x", "in"), ("b", "x", "at"), ("B", "x", "in"), ("火", "x", "in")]

@@ -225,7 +225,8 @@ class RamStore(RamWriter):
         return replace(where, withdrawn=False)
 
     def _near(self, near: Neighborhood) -> list[Relation]:
-        return self._around(near.where, near.names, hops=near.hops, limit=near.limit)
+        options = {"hops": near.hops, "limit": near.limit}
+        return self._around(near.where, near.names, types=near.relationships, **options)
 
     def _ranking(
         self, where: Where, query: Query, *, limit: int, after: Rank | None = None
@@ -260,7 +261,13 @@ class RamStore(RamWriter):
         return any(key(it) not in embedded and served(pair(it)) for it in self._visible(where))
 
     def _around(
-        self, where: Where, names: Sequence[str], *, hops: int = 1, limit: int = 100
+        self,
+        where: Where,
+        names: Sequence[str],
+        *,
+        hops: int = 1,
+        limit: int = 100,
+        types: Sequence[str] = (),
     ) -> list[Relation]:
         """Relations within `hops` of the entities named; without names, the newest ones."""
         if where.filters is not None:
@@ -270,7 +277,7 @@ class RamStore(RamWriter):
         if not 1 <= limit <= 1_000:
             raise InvalidArgument(f"limit must be 1-1000, not {limit!r}", field="limit")
         visible = {key(note): note for note in self._visible_notes(where)}
-        return self._open().graph.around(visible, names, hops)[:limit]
+        return self._open().graph.around(visible, names, types, hops)[:limit]
 
     async def claim(self, now: Micros, lease: Micros) -> Job | None:
         """The pending job that is due longest; its next due time is the end of the lease."""

@@ -97,10 +97,12 @@ class Graph:
         self.entities = {end: entity for end, entity in self.entities.items() if end in kept}
 
     def around(
-        self, visible: Mapping[Key, Note], names: Sequence[str], hops: int
+        self, visible: Mapping[Key, Note], names: Sequence[str], types: Sequence[str], hops: int
     ) -> list[Relation]:
         """The relations that visible notes support, hop by hop from the entities named."""
         left = self._relations(visible)
+        if types:
+            left = {edge: it for edge, it in left.items() if it.relationship in types}
         if not names:
             return sorted(left.values(), key=_place)
         reached = {(edge[0], fold(name)) for edge in left for name in names}

@@ -155,10 +155,16 @@ async def nearest(
 
 
 async def around(
-    store: Store, where: Where, names: Sequence[str], *, hops: int = 1, limit: int = 100
+    store: Store,
+    where: Where,
+    names: Sequence[str],
+    *,
+    hops: int = 1,
+    limit: int = 100,
+    types: Sequence[str] = (),
 ) -> list[Relation]:
-    """Relations near some entities."""
-    return await read_relations(store, Neighborhood(where, names, hops, limit))
+    """Relations near some entities, all or of some types."""
+    return await read_relations(store, Neighborhood(where, names, hops, limit, types))
 
 
 async def remember(store: Store, *notes: Note, **more: Any) -> None:

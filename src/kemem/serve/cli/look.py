@@ -338,6 +338,9 @@ def graph(
     around: Annotated[
         list[str] | None, Option(metavar="NAME", help="Entity to start from; may be repeated.")
     ] = None,
+    relationship: Annotated[
+        list[str] | None, Option(metavar="TYPE", help="Type of relation; may be repeated.")
+    ] = None,
     hops: Annotated[int, Option(help="Number of steps from it.", min=1, max=5)] = 1,
     as_of: options.AsOf = None,
     limit: options.Limit = 100,
@@ -348,7 +351,12 @@ def graph(
     """
     with common.open() as memory:
         relations = memory.graph(
-            user, agent, session, around=around or None, hops=hops, limit=limit, as_of=as_of
+            *(user, agent, session),
+            around=around or None,
+            relationship=relationship or None,
+            hops=hops,
+            limit=limit,
+            as_of=as_of,
         )
     data = {"relations": [it.to_dict() for it in relations]}
     common.print(data, *(_relation_lines(relations) if relations else [t("No relation is known.")]))

@@ -24,7 +24,7 @@ _PARAMETERS = {
     "/playground": f"compare {_SEARCH} b_{_SEARCH.replace(' ', ' b_')}",
     "/conversations/message": "message_id beside",
     "/conversations/memory": "max_tokens",
-    "/graph": "around as_of hops",
+    "/graph": "around as_of hops relationship",
     "/quality": "metric",
     "/ontology": "group name",
     "/ontology/remove": "group name",

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, time
 from typing import Any
 from urllib.parse import urlencode
@@ -41,13 +41,19 @@ class GraphView:
     around: tuple[str, ...] = ()
     hops: int = 1
     day: str = ""  # as it was known at the end of a day; empty: as it is
+    relationship: str = ""  # the type of relations that are shown; empty: all
 
     def only(self, *names: str) -> str:
         """The address of what is seen around some entities."""
         pairs = [("user_id", self.user_id), ("agent_id", self.agent_id)]
         pairs += [("around", name) for name in names]
         pairs += [("hops", str(self.hops)), ("as_of", self.day)]
+        pairs += [("relationship", self.relationship)]
         return f"{HOME}?{urlencode([(name, value) for name, value in pairs if value])}"
+
+    def of(self, relationship: str) -> str:
+        """The address of what is seen by relations of a type."""
+        return replace(self, relationship=relationship).only(*self.around)
 
     def near(self, name: str) -> str:
         """The address of what is seen with an entity more; the oldest choices make room."""
@@ -71,11 +77,17 @@ async def show_graph(request: Request, memory: Memory) -> Response:
     picture, unknown = await _picture(view, memory), None
     if not picture["relations"]:
         unknown = await unknown_owner(view.user_id, view.agent_id, memory)
-    own, tones = (await memory.ontology.get()).entities, tones_of(picture["types"].values())
+    own, tones = await memory.ontology.get(), tones_of(picture["types"].values())
     picture["legend"] = [
-        (name, count, tones[name], own[name].description if name in own else "")
+        (name, count, tones[name], own.entities[name].description if name in own.entities else "")
         for name, count in Counter(picture["types"].values()).most_common()
     ]
+    counts = Counter(it.relationship for it in picture["relations"])
+    picture["relationships"] = [
+        (name, count, own.relations[name].description if name in own.relations else "")
+        for name, count in counts.most_common()
+    ]
+    picture["choices"] = sorted({*counts, *own.relations, view.relationship} - {""})
     data = f"{HOME}/data"
     return page(request, template, view=view, picture=picture, unknown=unknown, data=data)
 
@@ -128,6 +140,7 @@ def _view(fields: Fields) -> GraphView:
         around=tuple(names)[-EXPANDED:],
         hops=fields.integer("hops", HOPS, 1),
         day=moment.date().isoformat() if moment else "",
+        relationship=fields.text("relationship") or "",
     )
 
 
@@ -137,7 +150,7 @@ async def _picture(view: GraphView, memory: AsyncMemory) -> dict[str, Any]:
     as_of = None
     if view.day:
         as_of = datetime.combine(datetime.fromisoformat(view.day), time.max).astimezone()
-    options = {**owner, "limit": READ, "as_of": as_of}
+    options = {**owner, "limit": READ, "as_of": as_of, "relationship": view.relationship or None}
     relations = await memory.graph(**options, around=view.around, hops=view.hops)
     similar: list[str] = []  # entities that may have been meant
     if view.around and not relations:

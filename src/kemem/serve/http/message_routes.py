@@ -27,6 +27,10 @@ sessions = APIRouter(route_class=GuardedRoute, tags=["sessions"])
 
 PageSize = Annotated[Size, schemas.also_named("page_size", "limit", "top_k")]
 Entities = Annotated[list[str], Field(description="Entities; repeat the parameter for several.")]
+Relationships = Annotated[
+    list[str],
+    Field(description="Types of relations, own or built-in; repeat the parameter for several."),
+]
 
 
 class SelectedMessage(TypedDict, total=False):
@@ -247,6 +251,7 @@ class ContextQuery(QueryString, OwnerIds):
 
 class GraphQuery(QueryString, schemas.Ids):
     around: Entities | None = None
+    relationship: Relationships | None = None
     hops: Annotated[int, schemas.limited(minimum=1, maximum=5)] = 1
     limit: Annotated[Size, schemas.also_named("limit", "top_k")] = 100
     as_of: Time | None = None
