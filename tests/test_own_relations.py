@@ -170,7 +170,7 @@ def test_who_does_it_is_the_source_in_chinese(one: str, other: str) -> None:
         assert edges(text) == expected
 
 
-WORDS = st.text("ab 给由看病是在的和我小李.'-,Dr", max_size=40).filter(str.strip)
+WORDS = st.text("ab 给由看病是在的和我小李于.'-,Dr(+*[?", max_size=40).filter(str.strip)
 OWN_NAMES = st.from_regex(r"own_[a-z]{0,6}(_to|_by|_of)?", fullmatch=True)
 
 
@@ -182,6 +182,11 @@ def test_no_example_or_text_breaks_the_reading(examples: list[str], text: str, n
     for said in (text, *examples):
         for found in relations_in(Part(said, said), ME, types):
             assert found.relation.source != found.relation.target
+
+
+def test_signs_in_examples_are_no_patterns() -> None:
+    own = {"description": "医生看病(急的人", "examples": ["小李看病(急给我们", "小李看病(急我的人"]}
+    assert relation_types(Ontology.parse({"relations": {"own": own}}).relations)
 
 
 @each("text", ["现在一直都也就还正在正" * 14, "监控是" * 50, "treats is a " * 12, "依赖" * 75])

@@ -6,7 +6,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from kemem.facts.grammar import ME
@@ -66,7 +66,8 @@ def pairs(text: str, phrase: Phrase) -> Iterator[Pair]:
         said = match and bare[: match.start("verb")] + "。" + bare[match.end("verb") :]
         if match is None or _rules().pattern("ZH_NOT_NOW").search(said or ""):
             continue
-        only_shaped = phrase == Phrase(phrase.verb) and len(phrase.verb) == 1
+        is_plain = replace(phrase, is_guess=False) == Phrase(phrase.verb)
+        only_shaped = is_plain and len(phrase.verb) == 1
         sources, targets = (_ends(match[it], only_shaped) for it in ("source", "target"))
         yield from ((one, other) for one in sources for other in targets)
         if sources and targets:
@@ -164,7 +165,7 @@ def _no_verb() -> re.Pattern[str]:
 
 def _with_behind(text: str, others: str, shared: Sequence[str]) -> Phrase | None:
     """汇报给技术总监, 效力于东城俱乐部, 住在吴奶奶隔壁"""
-    for word in (*shared, "..(?=于)"):
+    for word in (*map(re.escape, shared), "..(?=于)"):
         match = re.search(f"(?<=.)({word})([给于在到])了?(.{{2,}})", text)
         if match:
             return Phrase(match[1], behind=match[2], tail=_tail(match[3], others))
@@ -211,7 +212,7 @@ def _plain(text: str, others: str, shared: Sequence[str]) -> Phrase | None:
     for word in shared:
         inside = 0 < text.find(word) < len(text) - len(word)
         if inside and (len(word) > 1 or after.startswith(word)):
-            of = re.search(f"{word}.+(的.{{1,4}})$", text)
+            of = re.search(f"{re.escape(word)}.+(的.{{1,4}})$", text)
             return Phrase(word, tail="的" if of and of[1] in others else "")
     match = re.fullmatch(".{2,}(..)了.{2,}", text)
     return Phrase(match[1]) if match else _guessed(text)
