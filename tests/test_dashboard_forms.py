@@ -243,9 +243,7 @@ async def test_the_system_page_counts_the_keys_that_there_are(
     """Without any it says that the machine is open; with one it does not say that none is set."""
     browser, app = desk
     page = await browser.get("/dashboard/system", params={"language": language})
-    opened = {"zh": "无：本机可执行一切操作", "en": "none: this machine may do everything"}[
-        language
-    ]
+    opened = {"zh": "无 本机可执行一切操作", "en": "none this machine may do everything"}[language]
     assert opened in text_of(page)
     _, text = await app.state.keys.create("first", "admin")
     browser.headers["Authorization"] = f"Bearer {text}"

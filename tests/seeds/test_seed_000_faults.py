@@ -350,7 +350,7 @@ def test_no_value_is_formatted_into_sql() -> None:
     """Statements are built by SQLAlchemy, or are texts that stand in the source as they are."""
     found = {file.name: _composed(file.read_text("utf-8")) for file in sorted(SQL.glob("*.py"))}
     assert len(found) > 5
-    # Constants of its callers, and statements that SQLAlchemy has compiled: their values stay bound.
+    # Constants of its callers, and what SQLAlchemy has compiled: values stay bound.
     assert sorted(found.pop("pipeline.py")) == ["sql", "statement"]
     assert {name: texts for name, texts in found.items() if texts} == {}
 
