@@ -480,6 +480,12 @@ async def test_a_change_is_known_by_more_than_its_usual_words(
         ("我在深圳做前端开发。", "入职一周了，食堂真不错"),
         ("Our choir meets at St Mark's.", "The book club no longer meets at the library."),
         ("我们合唱团每周二在文化馆排练。", "话剧社不再在图书馆排练了。"),
+        ("My brother Sam lives in Oslo.", "I moved to Oslo."),
+        ("My parents live in Leeds.", "I live in Leeds now."),
+        ("My roommate Dev is vegan.", "I've gone fully vegan now."),
+        ("我哥住在上海。", "我搬到上海了。"),
+        ("我爸戒烟了。", "我也戒烟了。"),
+        ("我叫林慧。", "我在杭州开了一家花店，叫“半亩花田”。"),
     ],
 )
 async def test_what_only_sounds_like_it_changes_nothing(

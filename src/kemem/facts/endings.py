@@ -30,7 +30,7 @@ from kemem.facts.losses import (
 )
 from kemem.records import Vector
 from kemem.text.lexicon import load
-from kemem.text.reading import named_people, people_of
+from kemem.text.reading import is_about_others, named_people, people_of
 
 CHANGES = frozenset({"CHANGED", "NOW", "OVER", "BACK", "WRONG"})
 TELLING = CHANGES | {"LOST", "GONE", "PARTED", "PAIRED"}  # that something may be over
@@ -274,8 +274,11 @@ def _of_others(new: Told, note: Told) -> bool:
         return True
     if "CLOSE" in own and "PARTED" not in own and of_user:
         return True
-    shared, names = people_of(new.text) & people_of(note.text), named_people(new.text)
+    names = {*named_people(new.text), *named_people(note.text)}
+    shared = people_of(new.text) & people_of(note.text)
     known = any(it[0] != "@" or it[1:] in names for it in shared)
+    if _IS_OF_USER.match(new.text) and is_about_others(note.text) and not known:
+        return not _loses(new, note)  # that the user moved to Oslo is no news of a brother there
     if "OTHERS" in own:
         return not known or "PARTED" in own
     return "THEIRS" in own or is_of_another(new.text, note.text)
