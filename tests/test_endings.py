@@ -486,6 +486,8 @@ async def test_a_change_is_known_by_more_than_its_usual_words(
         ("我哥住在上海。", "我搬到上海了。"),
         ("我爸戒烟了。", "我也戒烟了。"),
         ("我叫林慧。", "我在杭州开了一家花店，叫“半亩花田”。"),
+        ("My brother Otto lives in Graz.", "My colleague Otto lives in Linz."),
+        ("我弟弟小明住在北京。", "我同事小明住在深圳。"),
     ],
 )
 async def test_what_only_sounds_like_it_changes_nothing(

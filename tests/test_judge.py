@@ -369,3 +369,23 @@ def test_a_question_that_says_nothing_of_its_topic_is_hardly_answered(
 ) -> None:
     talk.tell("I keep a ginger cat.", "The meeting moved to Thursday.", "我养了一只猫。")
     assert talk.confidence(question) <= 0.25
+
+
+@pytest.mark.parametrize(
+    ("both", "later", "asked", "answer"),
+    [
+        (
+            "Ben works at SAP and Kim works at Bosch.",
+            "Ben left SAP.",
+            "Where does Kim work?",
+            "Bosch",
+        ),
+        ("小本在思爱普上班，小金在博世上班。", "小本离职了。", "小金在哪儿上班？", "博世"),
+    ],
+)
+def test_news_of_one_part_is_no_answer_about_the_other(
+    talk: Talk, both: str, later: str, asked: str, answer: str
+) -> None:
+    talk.tell(both)
+    talk.tell(later)
+    assert answer in talk.first(asked)

@@ -298,10 +298,10 @@ class Mirrored(RamStore):
         return applied
 
     async def search(self, request: SearchRequest) -> SearchResponse:
-        response = await super().search(replace(request, around=None))
         near = request.around
-        if near is None:
-            return response
+        if near is None or near.relationships:  # as in Deps: the mirror is not asked for types
+            return await super().search(request)
+        response = await super().search(replace(request, around=None))
         found = await self.graph.around(near.where, near.names, hops=near.hops, limit=near.limit)
         return replace(response, candidates=replace(response.candidates, relations=tuple(found)))
 

@@ -341,3 +341,12 @@ async def test_the_dashboard_shows_one_type_of_relations(
         chosen = text_of(await browser.get(f"{address}&relationship=treats"))
         assert "李医生" in chosen and "Leeds" not in chosen
         assert none in text_of(await browser.get(f"{address}&relationship=tenant_of"))
+
+
+def test_an_end_that_says_the_relation_again_is_none() -> None:
+    own = {"relations": {"plays_for": {"description": "A player is in a team.", "examples": []}}}
+    types = relation_types(Ontology.parse(own).relations)
+    said = "Sana plays for Ajax and Nour plays for PSV"
+    found = [it.relation for it in relations_in(Part(said, said), "me", types)]
+    assert (found[0].source, found[0].target) == ("Sana", "Ajax")
+    assert not [it for it in found if "plays" in f"{it.source} {it.target}"]

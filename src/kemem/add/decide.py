@@ -12,6 +12,7 @@ from kemem.facts.endings import (
     as_of_user,
     ended_notes,
     is_lost_in_part,
+    is_namesake,
     likely_ended,
     says_instead,
 )
@@ -188,7 +189,7 @@ def _decide(
             and note.topic == topic
             and not more
             and fact.own
-            and not _is_of_other_kind(fact, note)
+            and not _is_of_another(fact, note)
         )
         or _is_corrected(note, fact)
     ]
@@ -238,10 +239,11 @@ def _with_own_type(note: Note, fresh: Note) -> Note:
     return replace(note, metadata={**note.metadata, OWN_TYPE: fresh.metadata[OWN_TYPE]})
 
 
-def _is_of_other_kind(fact: Fact, note: Note) -> bool:
-    """Whether a fact tells of something else of an activity or a date than a note does."""
+def _is_of_another(fact: Fact, note: Note) -> bool:
+    """Whether a fact tells of somebody else, or of something else of an activity or a date."""
     of_thing = _OF_THINGS.intersection((fact.topic or "").split("/"))
-    return bool(of_thing) and tells_other_kind(fact.text, note.content)
+    is_other = bool(of_thing) and tells_other_kind(fact.text, note.content)
+    return is_other or is_namesake(fact.text, note.content)
 
 
 def _says_same(note: Note, fresh: Note) -> bool:

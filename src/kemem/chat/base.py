@@ -83,12 +83,16 @@ class ChatBase:
         self._limit = TokenLimit()
         self._probe = ToolProbe(memory)
 
+    def check_model(self) -> None:
+        """NotConfigured where there is no model."""
+        if self._client is None and not self.memory.settings.has_llm:
+            raise NotConfigured(NO_MODEL)
+
     def _chat_model(self) -> ChatModel:
         """The model for one reply, which counts its own leaks; NotConfigured without one."""
         settings = self.memory.settings
+        self.check_model()
         if self._client is None:
-            if not settings.has_llm:
-                raise NotConfigured(NO_MODEL)
             self._client = self.memory.runtime.open_chat_client()
         counts, runtime = LeakCounts(self._counts), self.memory.runtime
         name, client = self._model or settings.llm_model, guard(self._client, counts=counts)

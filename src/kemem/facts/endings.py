@@ -46,6 +46,7 @@ LIKELY = 0.9  # of one that says the same kind of thing as a clause that tells o
 PLAUSIBLE = 0.0  # of one that somebody else, who has read both, says to be over
 _LINKED = {"embedded": 0.0, "words": -0.7}  # of one that is preferred to another
 NEAREST = 12  # notes that a statement is compared with
+_PARTNERS = {"partner", "wife", "husband", "friend"}  # one of whom may have become another
 _IS_OF_USER = re.compile("User (?!and )|用户(?![的和跟与])")
 _COMPOUND = re.compile("[，；]|[,;] ")
 _CHARACTER = 0.35  # what a Chinese character tells of a topic beside a pair of them
@@ -274,6 +275,8 @@ def _of_others(new: Told, note: Told) -> bool:
         return True
     if "CLOSE" in own and "PARTED" not in own and of_user:
         return True
+    if is_namesake(new.text, note.text):
+        return True
     names = {*named_people(new.text), *named_people(note.text)}
     shared = people_of(new.text) & people_of(note.text)
     known = any(it[0] != "@" or it[1:] in names for it in shared)
@@ -282,6 +285,13 @@ def _of_others(new: Told, note: Told) -> bool:
     if "OTHERS" in own:
         return not known or "PARTED" in own
     return "THEIRS" in own or is_of_another(new.text, note.text)
+
+
+def is_namesake(text: str, note: str) -> bool:
+    """Whether two people have one name.  ("User's colleague Otto …", "User's brother Otto …")"""
+    own, old = named_people(text), named_people(note)
+    roles = [{own[name], old[name]} for name in own.keys() & old.keys()]
+    return any(len(it) > 1 and not it <= _PARTNERS for it in roles)
 
 
 def _by_verb(new: Told, notes: Sequence[Told], own: Sequence[int]) -> list[int]:

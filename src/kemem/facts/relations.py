@@ -88,6 +88,7 @@ def relations_in(part: Part, me: str, types: Sequence[RelationType]) -> Iterator
         ]
         for phrase, pairs in ways:
             ends = [it for it in dict.fromkeys(pairs) if it[0] != it[1] and not _has(it, verbs)]
+            ends = [it for it in ends if not any(_says(end, phrase) for end in it)]
             for pair in ends:
                 one, other = reversed(pair) if own.is_passive else pair
                 source, target = (it.replace(ME, me) for it in (one, other))
@@ -105,6 +106,13 @@ def _is_whole(word: str, text: str, verbs: Set[str]) -> bool:
 def _has(ends: Pair, verbs: Set[str]) -> bool:
     """Whether an end is none: 负责维护集群 is said by 维护, not by 负责."""
     return any(verb in end for verb in verbs for end in ends)
+
+
+def _says(end: str, phrase: english.Phrase | chinese.Phrase) -> bool:
+    """Whether an end says the relation once more, and so is none: "Ajax and Bo plays" """
+    if isinstance(phrase, chinese.Phrase):
+        return len(phrase.verb) > 1 and phrase.verb in end
+    return phrase.head in english.stems_of(english.tokens_of(end))
 
 
 def _kind(end: str) -> str:

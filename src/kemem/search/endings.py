@@ -20,7 +20,8 @@ def unexpired(rows: Mapping[Key, Row], now: Micros) -> dict[Key, Row]:
 def below_parts(hits: Sequence[Hit], contexts: Mapping[Key, Context]) -> list[Hit]:
     """Hits in which a message changes places with what took the place of a part that is over.
 
-    That part is asked for where no note of what still holds answers half as well as the message.
+    That part is asked for where no note of what still holds answers half as well as the message,
+    nor better than what took its place: "Ben left" does not tell where Kim works.
     """
     ranked, held = [*hits], dict[str, float]()
     for hit in hits:
@@ -32,7 +33,8 @@ def below_parts(hits: Sequence[Hit], contexts: Mapping[Key, Context]) -> list[Hi
             continue
         at = next(place for place, it in enumerate(ranked) if it.id == hit.id)
         others = [place for place in range(at + 1, len(ranked)) if ranked[place].id in parts]
-        if other := max(others, key=lambda place: ranked[place].row.ts, default=0):
+        other = max(others, key=lambda place: ranked[place].row.ts, default=0)
+        if other and ranked[other].score >= held.get(hit.id, 0.0):
             first, second = ranked[at], ranked[other]
             ranked[at] = replace(second, score=first.score)
             ranked[other] = replace(first, score=second.score)

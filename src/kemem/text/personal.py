@@ -62,7 +62,7 @@ _HINTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("TOLD_KEY", "ENV_KEY", "ZH_KEY"), ("key", "token", "secret", "密钥", "秘钥", "令牌")
     ),
-    **dict.fromkeys(("PASSWORD", "NEW_PASSWORD", "LATER_PASSWORD"), ("pass", "pwd")),
+    **dict.fromkeys(("PASSWORD", "NEW_PASSWORD", "LATER_PASSWORD"), ("pass", "pwd", "pw")),
     **dict.fromkeys(_ZH_PASSWORDS, ("密码", "口令", "暗号")),
     **{"URL_PASSWORD": ("://",), "EMAIL": ("@",)},
     "API_KEY": (

@@ -117,8 +117,10 @@ class Caller:
     def grant(self, sensitive: bool) -> bool:
         """Whether sensitive memories are shown: if the request asks and the token grants it."""
         if sensitive and self.user_id is not None and not self.sensitive:
-            reason = 'this token lacks the claim "sensitive": true, which grants sensitive memories'
-            raise PermissionDenied(reason)
+            raise PermissionDenied(
+                'sensitive memories are not granted: a token needs the claim "sensitive": true, '
+                "a key has to be created with sensitive"
+            )
         return sensitive
 
 

@@ -12,11 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from kemem.chat import ChatService, ErrorEvent, Event, GroupChatService, Member
-from kemem.chat.base import NO_MODEL
 from kemem.chat.events import gather
 from kemem.chat.proxy import Proxy
 from kemem.chat.service import MAX_MEMBERS
-from kemem.errors import InvalidArgument, NotConfigured
+from kemem.errors import InvalidArgument
 from kemem.records.serialization import Share
 from kemem.serve.http import responses, schemas
 from kemem.serve.http.auth import Caller
@@ -125,8 +124,8 @@ GroupReplies = create_model(
 
 def _check_model(request: Request) -> None:
     """Without a model nothing else about a request matters, so this comes before its fields."""
-    if not request.app.state.memory.settings.has_llm:
-        raise NotConfigured(NO_MODEL)
+    service: ChatService = request.app.state.chat
+    service.check_model()
 
 
 @router.post(
