@@ -215,13 +215,15 @@ class NoteLaws(Suite):
         ends: tuple[tuple[Any, ...], ...],
         asked: list[tuple[Where, list[str], tuple[int, int]]],
     ) -> None:
-        """From any names, over any hops, as far as the notes may be seen."""
+        """From any names, over any hops and types, as far as the notes may be seen."""
         batch = Batch(notes=told, links=note_world.linked(told, ends))
         reference = await both(store, batch)
         for where, named, (hops, limit) in asked:
             bare = replace(where, filters=None, kinds=where.kinds | {"user_info"})
-            found = await around(store, bare, named, hops=hops, limit=limit)
-            assert found == await around(reference, bare, named, hops=hops, limit=limit)
+            for types in ((), *((it.relationship,) for it in batch.links[:1])):
+                options: Any = {"types": types, "hops": hops, "limit": limit}
+                found = await around(store, bare, named, **options)
+                assert found == await around(reference, bare, named, **options)
 
     @law(batches=st.lists(note_world.note_batches(), min_size=2, max_size=3))
     async def test_one_generation_is_one_state(self, store: Store, *, batches: list[Batch]) -> None:
