@@ -72,7 +72,8 @@ def read_turns(
         extras, reasons = _extras(item.rest)
         attachments += [it for piece in said for it in piece.said if isinstance(it, Attachment)]
         made = [*_turns(origin, item, said, extras, descriptions or {})]
-        if not made and len(said) == len(pieces):
+        is_command = role_of(item.role) == "system"  # LangChain's RemoveMessage is none to store
+        if not made and len(said) == len(pieces) and not is_command:
             keys = ", ".join(repr(it)[:60] for it in extras)
             reasons = [f"{NO_CONTENT}; it has {keys}" if keys else NO_CONTENT]
         reasons += [f"unknown part {it.unknown!r:.60} of a message" for it in said if it.unknown]
