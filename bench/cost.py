@@ -82,7 +82,7 @@ STAGES = (
     (Deps, "embed", "embed it"),
     (SqlStore, "search", "read the store and fuse"),
     (recipe, "_in_order", "judge, and leave out repeats"),
-    (recipe, "_explain", "mark what matches"),
+    (recipe, "present", "mark what matches"),
 )
 
 

@@ -49,6 +49,8 @@ def below_successors(
     Scores stay in their places: what replaced an answer is as likely the answer. If it was not
     found itself, it comes in above the one that has ended.
     """
+    if all(hit.ended is None for hit in hits):
+        return [*hits]
     waiting, ranked = [*hits], list[Hit]()
     while waiting:
         ended = waiting[0]

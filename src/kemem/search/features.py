@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kemem.ports.request import Context
-from kemem.records import Message, Micros, Note, Row, Vector
+from kemem.records import Matrix, Message, Micros, Note, Row, Vector
 from kemem.records.times import to_datetime
 from kemem.text.reading import ANSWERS, DETAILS, Question, Reading, content, named_people, read
 from kemem.text.when import as_of, speaks_of_past, time_phrases
@@ -99,11 +99,12 @@ def mirrored(candidate: Candidate) -> Candidate:
 
 def _z(values: Column, usual: float) -> Column:
     """Values by how far they stand out; `usual` keeps small differences among few rows small."""
-    return np.asarray((values - values.mean()) / (values.std() + usual))
+    away = values - values.mean()
+    return np.asarray(away / (math.sqrt(np.vecdot(away, away) / len(away)) + usual))
 
 
 def flags(values: Sequence[object]) -> Column:
-    return np.array([bool(it) for it in values], np.float64)
+    return np.fromiter(map(bool, values), np.float64, len(values))
 
 
 def features(
@@ -173,35 +174,33 @@ def _by_words(
     contexts: Sequence[Sequence[Reading]],
 ) -> Features:
     """Which share of the question's words a row has; a word that many rows have tells less."""
-    speakers = [content(speaker_of(it.row)) for it in candidates]
-    own = [it.words.union(names) for it, names in zip(readings, speakers, strict=True)]
-    one = [
-        words.union(*(it.words for it in some[:1]))
-        for words, some in zip(own, contexts, strict=True)
-    ]
-    two = [
-        words.union(*(it.words for it in some)) for words, some in zip(own, contexts, strict=True)
-    ]
-    size, weights = len(own), {}
-    for word in question.words:
-        count = sum(word in words for words in own)
-        weights[word] = worth(word) * math.log(1 + (size - count + 0.5) / (count + 0.5))
-    total = sum(weights.values()) or 1.0
-
-    def share(texts: Sequence[frozenset[str]]) -> Column:
-        sums = [sum(weight for word, weight in weights.items() if word in text) for text in texts]
-        return np.array(sums, np.float64) / total
-
-    asked, coverage = {*question.words}, share(own)
+    speakers = [speaker_of(it.row) for it in candidates]
+    names = {name: content(name) for name in {*speakers}}
+    own = [it.words.union(names[name]) for it, name in zip(readings, speakers, strict=True)]
+    size, asked = len(own), question.words
+    has, nothing = _which_have(own, asked), frozenset[str]()
+    one = has | _which_have([some[0].words if some else nothing for some in contexts], asked)
+    before = [nothing.union(*(it.words for it in some[1:])) for some in contexts]
+    two = one | _which_have(before, asked)
+    counts = has.sum(axis=0).tolist()
+    rarity = [math.log(1 + (size - count + 0.5) / (count + 0.5)) for count in counts]
+    weights = np.array([*map(worth, asked)]) * rarity
+    total = float(weights.sum()) or 1.0
+    coverage, reply, context = (np.vecdot(it, weights) / total for it in (has, one, two))
     return {
         "coverage": coverage,
         "coverage_z": _z(coverage, 0.1),
-        "reply_coverage": share(one),
-        "context_coverage": share(two),
-        "unknown": np.full(size, 1 - share([frozenset().union(*own)])[0]),
-        "novelty": np.array([min(len(words - asked), 8) / 8 for words in own]),
+        "reply_coverage": reply,
+        "context_coverage": context,
+        "unknown": np.full(size, 1 - np.vecdot(has.any(axis=0), weights) / total),
+        "novelty": np.array([min(len(words.difference(asked)), 8) / 8 for words in own]),
         "length": np.array([min(len(words), 20) / 10 for words in own]),
     }
+
+
+def _which_have(texts: Sequence[frozenset[str]], words: Sequence[str]) -> NDArray[np.bool_]:
+    """Which texts have which words."""
+    return np.array([[word in text for word in words] for text in texts], np.bool_)
 
 
 def worth(word: str) -> float:
@@ -211,19 +210,18 @@ def worth(word: str) -> float:
 
 def _by_vectors(vector: Vector | None, candidates: Sequence[Candidate]) -> Features:
     """How near rows are in meaning, by themselves and with what was said right before."""
-    size = len(candidates)
-    similar, reply, before = (np.zeros(size) for _ in range(3))
+    similar = reply = before = np.zeros(len(candidates))
     if vector is not None:
         unit = vector / (np.linalg.norm(vector) + 1e-9)
-        for at, it in enumerate(candidates):
-            if it.context.vector is None:
-                continue
-            similar[at] = reply[at] = unit @ it.context.vector
-            if it.context.previous is not None:
-                before[at] = unit @ it.context.previous
-                if it.context.before and it.context.before[0].role == "assistant":
-                    both = it.context.vector + it.context.previous
-                    reply[at] = unit @ both / (np.linalg.norm(both) + 1e-9)
+        own = _matrix([it.context.vector for it in candidates], len(unit))
+        previous = _matrix(
+            [None if it.context.vector is None else it.context.previous for it in candidates],
+            len(unit),
+        )
+        both = own + previous
+        similar, before = np.vecdot(own, unit), np.vecdot(previous, unit)
+        together = np.vecdot(both, unit) / (np.sqrt(np.vecdot(both, both)) + 1e-9)
+        reply = np.where([_is_reply(it) for it in candidates], together, similar)
     return {
         "similarity": similar,
         "similarity_z": _z(similar, 0.03),
@@ -233,6 +231,18 @@ def _by_vectors(vector: Vector | None, candidates: Sequence[Candidate]) -> Featu
     }
 
 
+def _is_reply(candidate: Candidate) -> bool:
+    """Whether a row was said right after a message of the other side that has a vector."""
+    context = candidate.context
+    return context.previous is not None and context.before[0].role == "assistant"
+
+
+def _matrix(vectors: Sequence[Vector | None], width: int) -> Matrix:
+    """Vectors as rows, with zeros for those that are missing."""
+    empty = np.zeros(width, np.float32)
+    return np.array([empty if it is None else it for it in vectors], np.float32)
+
+
 def fits(vector: Vector, candidates: Sequence[Candidate], projection: Projection) -> Features:
     """How near rows are to an answer: a question and its answer seldom mean the same.
 
@@ -240,16 +250,9 @@ def fits(vector: Vector, candidates: Sequence[Candidate], projection: Projection
     "I live in Berlin" and as near "we moved to Munich".
     """
     unit = np.asarray(vector / (np.linalg.norm(vector) + 1e-9), np.float64)
-    empty = np.zeros(len(unit))
-    own = [empty if it.context.vector is None else it.context.vector for it in candidates]
-    replies = [
-        it.context.previous
-        if it.context.previous is not None and it.context.before[0].role == "assistant"
-        else empty
-        for it in candidates
-    ]
-    rows = np.array(own, np.float64)
-    both = rows + np.array(replies)
+    rows = _matrix([it.context.vector for it in candidates], len(unit)).astype(np.float64)
+    replies = [it.context.previous if _is_reply(it) else None for it in candidates]
+    both = rows + _matrix(replies, len(unit))
     both /= np.linalg.norm(both, axis=1, keepdims=True) + 1e-9
     question = unit + np.vecdot(projection.answers, np.vecdot(projection.questions.T, unit))
     # Not "@": see `kemem.store.search`.
@@ -278,21 +281,24 @@ def _by_people(
 ) -> Features:
     """Whether a row speaks of those whom the question is about, by whatever name."""
     names: dict[str, str] = {}
-    for it in candidates:
-        if speaker := speaker_of(it.row):
+    speakers = [speaker_of(it.row) for it in candidates]
+    for it, speaker in zip(candidates, speakers, strict=True):
+        if speaker:
             names[speaker] = f"@{speaker}"
         for text in (it.row.content, *(message.content for message in it.context.before)):
-            names |= named_people(text)
+            if introduced := named_people(text):
+                names |= introduced
+    marks = {name: (one, f"@{name}") for name, one in names.items()}
 
     def everyone(people: frozenset[str], text: str) -> frozenset[str]:
         folded = text.lower()
-        own = {name for name in names if name in folded}
-        return people | {names[name] for name in own} | {f"@{name}" for name in own}
+        own = [mark for name, mark in marks.items() if name in folded]
+        return people.union(*own) if own else people
 
     asked = everyone(question.people, question.topic)
     rows, around = [], []
-    for it, reading, context in zip(candidates, readings, contexts, strict=True):
-        people = everyone(reading.people, f"{speaker_of(it.row)} {it.row.content}")
+    for it, speaker, reading, context in zip(candidates, speakers, readings, contexts, strict=True):
+        people = everyone(reading.people, f"{speaker} {it.row.content}")
         before = [
             everyone(r.people, m.content) for r, m in zip(context, it.context.before, strict=True)
         ]
@@ -301,7 +307,6 @@ def _by_people(
         rows.append(people)
         around.append(people.union(*before))
     asked_names = {name for name in asked if name[0] == "@"}
-    speakers = [speaker_of(it.row) for it in candidates]
     heard = {name for name in speakers if name and f"@{name}" in asked}
     others = float(bool(asked))
     near = flags([asked_names & people for people in around])

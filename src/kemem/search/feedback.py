@@ -34,6 +34,8 @@ def by_votes(
     most: int,
 ) -> list[Hit]:
     """The first `most` hits of a search for a text, in the order that votes give them."""
+    if not lines:
+        return [*hits[:most]]
     votes = [Feedback.of(it) for it in lines]
     vector = None if request.vectors is None else request.vectors[0]
     return reorder(hits, weigh(votes, text, vector, request.model, now), most)

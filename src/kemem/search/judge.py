@@ -226,11 +226,10 @@ def _trust(about: Features) -> float:
 
 def weigh(columns: Mapping[str, Column], weights: Mapping[str, float]) -> Column:
     """The weighted sum of columns; features without a weight do not count."""
-    total = np.full(len(next(iter(columns.values()))), weights.get("bias", 0.0))
-    for name, weight in weights.items():
-        if name in columns:
-            total += weight * columns[name]
-    return total
+    names = [name for name in weights if name in columns]
+    parts = np.array([columns[name] for name in names])
+    parts *= np.array([weights[name] for name in names])[:, np.newaxis]
+    return np.asarray(parts.sum(axis=0) + weights.get("bias", 0.0))
 
 
 @cache

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -140,21 +141,17 @@ def _shared_words(question: Question, candidates: Sequence[Candidate]) -> Column
     """How many words rows share that the question does not have, each with each; rare ones count
     more: who takes up a name or a thing speaks on about it.
     """
-    texts, count = (
-        [read(it.row.content).words - {*question.words} for it in candidates],
-        Counter[str](),
-    )
-    for words in texts:
-        count.update(words)
-    names = {word: at for at, word in enumerate(word for word in count if count[word] > 1)}
-    matrix = np.zeros((len(texts), max(len(names), 1)))
-    totals = np.zeros(len(texts))
-    for at, words in enumerate(texts):
-        for word in words:
-            weight = worth(word) * math.log(1 + len(texts) / count[word])
-            totals[at] += weight**2
-            if word in names:
-                matrix[at, names[word]] = weight
+    asked = {*question.words}
+    texts = [read(it.row.content).words - asked for it in candidates]
+    count = Counter(chain.from_iterable(texts))
+    rarity = [0.0, *(math.log(1 + len(texts) / many) for many in range(1, len(texts) + 1))]
+    weights = {word: worth(word) * rarity[many] for word, many in count.items()}
+    places = {word: at for at, word in enumerate(word for word in count if count[word] > 1)}
+    matrix = np.zeros((len(texts), max(len(places), 1)))
+    for row, words in zip(matrix, texts, strict=True):
+        own = [word for word in words if word in places]
+        row[[places[word] for word in own]] = [weights[word] for word in own]
+    totals = [sum([weights[word] ** 2 for word in words]) for words in texts]
     length = np.sqrt(totals) + 1.0
     products = np.vecdot(matrix[:, None, :], matrix[None, :, :])
     return np.asarray(products / (length[:, None] * length[None, :]))

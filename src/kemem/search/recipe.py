@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 from kemem.errors import Unavailable
-from kemem.ports import Deps
+from kemem.ports import Deps, Reranker
 from kemem.ports.request import (
     Candidates,
     Context,
@@ -23,21 +23,20 @@ from kemem.records import NOTES, Match, Matrix, Micros, Note, Relation, Where
 from kemem.results import Hit, Memories, next_end
 from kemem.scope import check_flag
 from kemem.search.endings import below_parts, below_successors, unexpired
-from kemem.search.features import JUDGED, Candidate, Column, worth
+from kemem.search.features import JUDGED, Candidate, Column
 from kemem.search.feedback import VOTES, by_votes
 from kemem.search.fuse import SignalHits, Signals, fuse
 from kemem.search.hops import Hop, combined, follow, hops_from, still_certain
 from kemem.search.judge import JUDGED_MODEL, Meant, judge
 from kemem.search.pages import MAX_PAGE, page_limit
+from kemem.search.present import present, said_once
 from kemem.search.previous import Nearest, join, nearest_before, scale, scaled
 from kemem.search.rerank import rerank
 from kemem.search.topics import asked_notes
 from kemem.search.understand import Mode, ParsedQuery, understand
 from kemem.text.language import is_chinese
 from kemem.text.past import is_about_past
-from kemem.text.query import check_query, matches, plain
-from kemem.text.reading import read
-from kemem.text.replies import question_before
+from kemem.text.query import check_query, plain
 
 _DEPTH = 5  # candidates of each signal for every hit asked for
 _LEAST = 120
@@ -47,8 +46,6 @@ _BEFORE = 2  # messages before each row that are read, too
 _HOPS = 2
 _RELATIONS = 50
 _NEAR, _FAR = 1.0, 0.5  # what a relation of the named entity is worth, and one of its neighbors
-
-_LEFT_OUT = 3  # words of a message that a note does not say: it may be another clause
 
 log = logging.getLogger("kemem")
 
@@ -95,24 +92,24 @@ async def search(
         return [match for match, _ in ranked]
 
     found = await _gather(query, where, depth, deps, select)
-    votes = found.response.lines
     hops, response = await _second_hop(query, found, [it for it, _ in ranked], select, now, deps)
     if past:
         response = replace(response, rows=unexpired(response.rows, now))
-    hits = await _in_order(query, found, hops, *_candidates(ranked, response))
-    hits = await rerank(text, hits, reranker)
-    if not past:  # a question is answered by what matches no word of it; a search for words is not
-        instead = response.rows if asks and query.keywords is None else {}
-        hits = below_successors(hits, instead, response.contexts)
-    hits = [hit for hit in hits if hit.score >= threshold and hit.score > 0]
-    best = by_votes(hits, votes, text, found.request, now, most)
-    if explain:
-        best = await asyncio.to_thread(lambda: [_explain(hit, query, hops) for hit in best])
-    elif reranker or votes:
-        best = [replace(hit, why=()) for hit in best]
+
+    def finish(hits: Sequence[Hit]) -> tuple[int, list[Hit]]:
+        if not past:  # a question is answered by what matches no word of it; words alone are not
+            instead = response.rows if asks and query.keywords is None else {}
+            hits = below_successors(hits, instead, response.contexts)
+        hits = [hit for hit in hits if hit.score >= threshold and hit.score > 0]
+        best = by_votes(hits, found.response.lines, text, found.request, now, most)
+        words = query.query if explain else None
+        return len(hits), [present(it, response.contexts, words, hops) for it in best]
+
+    judging = partial(_in_order, query, found, hops, *_candidates(ranked, response))
+    total, best = await _finished(judging, finish, text, reranker)
     language: Literal["zh", "en"] = "zh" if is_chinese(text) else "en"
     until = next_end(response.rows.values(), now)
-    return Memories(tuple(best), None, found.missing, language, len(hits) * count, past, until)
+    return Memories(tuple(best), None, found.missing, language, total * count, past, until)
 
 
 def _checked(limit: int, **flags: bool) -> int:
@@ -122,7 +119,20 @@ def _checked(limit: int, **flags: bool) -> int:
     return page_limit(limit, "limit")
 
 
-async def _in_order(
+async def _finished(
+    judging: Callable[[], Sequence[Hit]],
+    finish: Callable[[Sequence[Hit]], tuple[int, list[Hit]]],
+    text: str,
+    reranker: Reranker | None,
+) -> tuple[int, list[Hit]]:
+    """Hits that are judged and finished: by one thread, unless a model reads them in between."""
+    if reranker is None:
+        return await asyncio.to_thread(lambda: finish(judging()))
+    hits = await rerank(text, await asyncio.to_thread(judging), reranker)
+    return await asyncio.to_thread(finish, hits)
+
+
+def _in_order(
     query: ParsedQuery,
     found: "_Found",
     hops: Sequence[Hop],
@@ -133,11 +143,11 @@ async def _in_order(
     if query.question and candidates:
         asked = [(query.question, found.meant), *((it.question, Meant(it.vector)) for it in hops)]
         some, among = candidates[:JUDGED], len(found.signals.whole.vectors)
-        judged = await asyncio.to_thread(lambda: [judge(*it, some, among).scores for it in asked])
+        judged = [judge(*it, some, among).scores for it in asked]
         hits = _by_judgement(hits, combined(judged, hops, some))
         if not query.question.past:
             hits = below_parts(hits, {key_of(it.row): it.context for it in candidates})
-    return _said_once(hits)
+    return said_once(hits)
 
 
 def _candidates(
@@ -148,9 +158,7 @@ def _candidates(
     for match, why in ranked:
         if row := response.rows.get(key := key_of(match)):
             around = response.contexts.get(key, Context())
-            ending = (around.ended, around.superseded_by)
-            answered = question_before(row, around.before)
-            hits.append(Hit(row, match.score, why, (), *ending, in_reply_to=answered))
+            hits.append(Hit(row, match.score, why, (), around.ended, around.superseded_by))
             candidates.append(Candidate(row, match.score, around))
     return candidates, hits
 
@@ -348,52 +356,3 @@ def _linked_notes(
             linked.setdefault(note_id, (match, path))
     notes = linked.values()
     return tuple(it for it in notes if admitted is None or key_of(it[0]) in admitted)
-
-
-def _said_once(hits: Sequence[Hit]) -> list[Hit]:
-    """Hits in which nothing is said twice.
-
-    Of a message and a note that says it nearly whole, and answers as well, the note stays, in the
-    better place of both; so does a note that answers better, where others say the rest. What a
-    note says that is a part of a message above it is left out.
-    """
-    messages = {hit.id: hit for hit in hits if not isinstance(hit.row, Note)}
-    notes: dict[str, list[Hit]] = {}  # of each message, best first
-    for hit in hits:
-        for source in hit.sources if isinstance(hit.row, Note) else ():
-            message = messages.get(source)
-            # A note that took its place said it before it was rewritten.
-            if message is not None and message.superseded_by != hit.id:
-                notes.setdefault(source, []).append(hit)
-    told: dict[str, Hit] = {}  # the messages that notes repeat, by their ids
-    for source, some in notes.items():
-        message = messages[source]
-        whole = (it for it in some if 2 * it.score >= message.score and _says_all([it], message))
-        together = some[0].score >= message.score and _says_all(some, message)
-        if best := next(whole, some[0] if together else None):
-            told[source] = best
-    kept: dict[str, Hit] = {}
-    for hit in hits:
-        best = told.get(hit.id, hit) if not isinstance(hit.row, Note) else hit
-        part = isinstance(hit.row, Note) and hit not in told.values()
-        above = [kept.get(it) for it in hit.sources] if part else []
-        if above and all(it and it.superseded_by != hit.id for it in above):
-            continue
-        kept.setdefault(best.id, replace(best, score=hit.score))
-    return [*kept.values()]
-
-
-def _says_all(notes: Sequence[Hit], message: Hit) -> bool:
-    """Whether notes leave out nearly nothing of what a message says."""
-    own = frozenset[str]().union(*(read(it.memory).words for it in notes))
-    return sum(worth(word) for word in read(message.memory).words - own) < _LEFT_OUT
-
-
-def _explain(hit: Hit, query: ParsedQuery, hops: Sequence[Hop]) -> Hit:
-    """A hit with the terms that matched, and snippets."""
-    found = matches(hit.row.content, query.query)
-    borrowed = ["around it"] if any(it.startswith("lexical") for it in hit.why) else []
-    terms = [*found.terms] or borrowed
-    why = (*hit.why, *filter(None, (hop.reason(hit.row) for hop in hops)))
-    why = (*why, f"terms: {', '.join(terms)}") if terms else why
-    return replace(hit, why=why, snippets=found.snippets)
