@@ -5,7 +5,16 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kemem.text.reading import asking_share, content, named_people, people_of, read, read_question
+from kemem.text.reading import (
+    ANSWERS,
+    DETAILS,
+    asking_share,
+    content,
+    named_people,
+    people_of,
+    read,
+    read_question,
+)
 
 NOW = datetime(2025, 6, 20, 12, tzinfo=UTC)
 
@@ -117,6 +126,21 @@ def test_who_is_meant_by_whatever_word() -> None:
     assert named_people("我妈李芳退休了")["李芳"] == "mother"
 
 
+def test_letters_that_equal_others_only_without_regard_to_case_name_nobody() -> None:
+    """The long s of old prints: a search that met it failed."""
+    assert read("my ſon and my ſıster").people == frozenset()
+
+
+def test_signs_are_found_in_either_case() -> None:
+    """Texts are searched in lower case, so no pattern may need a capital letter."""
+    for text, sign in (
+        ("I HAVE MOVED", "changes"),
+        ("It COST 30K", "number"),
+        ("打车花了3K", "number"),
+    ):
+        assert sign in read(text)
+
+
 def test_questions_without_a_question_mark() -> None:
     for text in (
         "what's the queen's favourite meal",
@@ -150,6 +174,7 @@ def test_what_texts_show() -> None:
 def test_any_text_is_read(text: str) -> None:
     reading, question = read(text), read_question(text, NOW)
     assert 0 <= reading.asks <= 1
+    assert reading.answers <= {*ANSWERS} and reading.details <= {*DETAILS}
     assert question.topic or not text.strip(" ,，")
     assert {*question.words} == {*content(question.topic)}
 

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from kemem.text.lexicon import Lexicon, load
-from kemem.text.reading import NAMELESS
+from kemem.text.reading import NAMELESS, of_scripts
 from kemem.text.segment import STOP_WORDS
 from kemem.text.summary import sentences
 from kemem.text.things import Thing, thing_beside
@@ -16,6 +16,7 @@ _BESIDE = ("EN_NAMED", "EN_IS_NAMED", "EN_APPOSED", "ZH_NAMED", "ZH_IS_NAMED")
 _BEFORE = ("EN_NAMING", "EN_QUOTED", "ZH_NAMING")
 _AFTER = ("EN_NAME_IS", "EN_NAME_APPOSED", "ZH_NAME_IS")
 _PLACE = ("EN_AT", "ZH_AT")  # a company or a school, which is what it is to somebody
+_PATTERNS = (*_BESIDE, *_BEFORE, *_AFTER, *_PLACE)
 _A_TITLE = r"(?:Mrs?|Ms|Miss|Dr|Prof)\.? "
 _TITLE = re.compile(f"^{_A_TITLE}")
 _CLAUSE = re.compile(r"[^,，;；:：]*")
@@ -48,8 +49,8 @@ def namings(text: str) -> tuple[Naming, ...]:
 
 
 def _in_sentence(sentence: str) -> Iterator[Naming]:
-    for kind, pattern in _patterns():
-        for match in pattern.finditer(sentence):
+    for kind in of_scripts(sentence, _PATTERNS):
+        for match in _lexicon().pattern(kind).finditer(sentence):
             name = match["name"].strip("\"'“”‘’ ")
             first, *_ = name.split() or [""]
             if len(name) < 2 or first in NAMELESS | _NO_NAMES or first.lower() in STOP_WORDS:
@@ -113,13 +114,6 @@ def institutions(text: str) -> str:
     """The words of a text for companies, schools and the like.  "my son's school" -> school"""
     patterns = (_lexicon().pattern(name) for name in ("EN_INSTITUTION", "ZH_INSTITUTION"))
     return " ".join(match[0] for pattern in patterns for match in pattern.finditer(text))
-
-
-@cache
-def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple(
-        (name, _lexicon().pattern(name)) for name in (*_BESIDE, *_BEFORE, *_AFTER, *_PLACE)
-    )
 
 
 def _lexicon() -> Lexicon:

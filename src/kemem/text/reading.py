@@ -5,10 +5,10 @@ and `kemem.search.judge` has learned what each of them is worth.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 
 from kemem.text.advice import Advice, asked_advice
 from kemem.text.lexicon import Lexicon, load
@@ -42,23 +42,74 @@ July August September October November December User The A An My
 NAMELESS = frozenset(_PLAIN.split())
 ANSWERS = ("who", "where", "when", "how_much", "what_name")
 DETAILS = ("age", "money", "clock", "colour", "why")  # finer kinds of answers
-_SIGNS = ("asks", "requests", "first_person", "changes", "ends", "number", "time", "called")
+_SIGNS = ("requests", "first_person", "changes", "ends", "time", "called", "place", "pronoun")
+_IN_DIGITS = ("number", "time")  # signs that need no script
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reading:
-    """The signs of a text that may be an answer."""
+    """The signs of a text that may be an answer, each looked for when it is first asked for."""
 
-    words: frozenset[str]  # stems of what it is about; Chinese by characters and pairs
-    asks: float  # the share of it that asks or supposes
-    signs: frozenset[str]
-    people: frozenset[str]  # what people are to the speaker, and "@name" for names
-    answers: frozenset[str]  # kinds of questions that it could answer, of ANSWERS
-    details: frozenset[str]  # the same, of DETAILS
-    length: int  # characters
+    text: str
 
     def __contains__(self, sign: str) -> bool:
         return sign in self.signs
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Stems of what it is about; Chinese by characters and pairs."""
+        return frozenset(content(self.text))
+
+    @cached_property
+    def asks(self) -> float:
+        """The share of it that asks or supposes: both say nothing that is so."""
+        return 1.0 if shows(self.text, "supposes") else asking_share(self.text)
+
+    @cached_property
+    def people(self) -> frozenset[str]:
+        """What people are to the speaker, and "@name" for names."""
+        return people_of(self.text)
+
+    @cached_property
+    def signs(self) -> frozenset[str]:
+        text = self.text
+        signs = {name for name in _SIGNS if shows(text, name)}
+        signs |= {"number"} if shows(self._bare, "number") else set()
+        if any(match[0] not in NAMELESS for match in _CAPITAL.finditer(text)):
+            signs.add("capital")
+        if _PLACE.search(text):
+            signs.add("place")
+        if _QUOTE.search(text):
+            signs.add("quote")
+        return frozenset(signs)
+
+    @cached_property
+    def answers(self) -> frozenset[str]:
+        """Kinds of questions that it could answer, of ANSWERS."""
+        signs, named = self.signs, "capital" in self.signs
+        relatives = any(it[0] != "@" for it in self.people)
+        can = {
+            "who": named or relatives or shows(self.text, "someone"),
+            "where": named or "place" in signs,
+            "when": bool(signs & {"time", "number"}) or self._bare != self.text,
+            "how_much": "number" in signs,
+            "what_name": named or "called" in signs,
+        }
+        return frozenset(name for name, able in can.items() if able)
+
+    @cached_property
+    def details(self) -> frozenset[str]:
+        """The same, of DETAILS."""
+        return frozenset(name for name in DETAILS if shows(self._bare, f"tells_{name}"))
+
+    @property
+    def length(self) -> int:
+        """In characters."""
+        return len(self.text)
+
+    @property
+    def _bare(self) -> str:
+        return _DATE.sub("", self.text)  # the day that a note tells is no amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,30 +136,7 @@ class Question:
 @lru_cache(maxsize=8192)
 def read(text: str) -> Reading:
     """Read a text that may be an answer.  "我妈李芳在上海" -> people: mother"""
-    bare = _DATE.sub("", text)  # the day that a note tells is no amount
-    signs = {name for name in _SIGNS if name not in ("asks", "number") and shows(text, name)}
-    signs |= {"number"} if shows(bare, "number") else set()
-    signs |= {name for name in ("place", "pronoun") if shows(text, name)}
-    if any(match[0] not in NAMELESS for match in _CAPITAL.finditer(text)):
-        signs.add("capital")
-    if _PLACE.search(text):
-        signs.add("place")
-    if _QUOTE.search(text):
-        signs.add("quote")
-    people = people_of(text)
-    named = "capital" in signs
-    can = {
-        "who": named or shows(text, "someone") or any(it[0] != "@" for it in people),
-        "where": named or "place" in signs,
-        "when": bool(signs & {"time", "number"}) or bare != text,
-        "how_much": "number" in signs,
-        "what_name": named or "called" in signs,
-    }
-    answers = frozenset(name for name, able in can.items() if able)
-    details = frozenset(name for name in DETAILS if shows(bare, f"tells_{name}"))
-    words = frozenset(content(text))
-    asks = 1.0 if shows(text, "supposes") else asking_share(text)  # both say nothing that is so
-    return Reading(words, asks, frozenset(signs), people, answers, details, len(text))
+    return Reading(text)
 
 
 def read_question(text: str, now: datetime) -> Question:
@@ -182,13 +210,11 @@ def content(text: str) -> list[str]:
 
 def shows(text: str, sign: str) -> bool:
     """Whether a text shows a sign of `reading.rules`."""
-    patterns = _patterns()
-    for language, script in (("en", _LATIN), ("zh", _HAN)):
-        pattern = patterns.get(f"{language} {sign}")
-        if pattern and script.search(text) and pattern.search(text):
-            return True
-    # Digits need no script.
-    return sign in ("number", "time") and patterns[f"en {sign}"].search(text) is not None
+    patterns, folded = _patterns(), text.lower()
+    english, chinese = patterns.get(f"en {sign}"), patterns.get(f"zh {sign}")
+    if english and (sign in _IN_DIGITS or _LATIN.search(text)) and english.search(folded):
+        return True
+    return bool(chinese and _HAN.search(text) and chinese.search(folded))
 
 
 def topics_of(text: str, people: frozenset[str] = frozenset()) -> frozenset[str]:
@@ -196,7 +222,8 @@ def topics_of(text: str, people: frozenset[str] = frozenset()) -> frozenset[str]
 
     Of one of the people around the speaker some are asked in the same words: user/son/studies_at
     """
-    some = (sign.split()[2:] for sign, pattern in _topics() if pattern.search(text))
+    folded = text.lower()
+    some = (sign.split()[2:] for sign, pattern in _topics() if pattern.search(folded))
     topics = {it for each in some for it in each}
     whose = "/".join(("user", *people)) if len(people) <= 1 else ""
     own = {it for it in topics if it[0] != "*" and not people}
@@ -217,10 +244,11 @@ def seeks_answer(query: str) -> bool:
 
 def people_of(text: str) -> frozenset[str]:
     """Who a text speaks of: "mother" for 我妈 and mum alike, and "@mia" for a name."""
-    lexicon, people = _lexicon(), set[str]()
-    for language, word in (("EN", r"\b(?:%s)(?='?s?\b)"), ("ZH", "%s")):
-        table = lexicon.tables[f"{language}_PEOPLE"]
-        people |= {table[match.lower()] for match in _people_pattern(language, word).findall(text)}
+    lexicon, people, folded = _lexicon(), set[str](), text.lower()
+    for language, script, word in (("EN", _LATIN, r"\b(?:%s)(?='?s?\b)"), ("ZH", _HAN, "%s")):
+        if script.search(text):
+            table, pattern = lexicon.tables[f"{language}_PEOPLE"], _people_pattern(language, word)
+            people |= {table[match] for match in pattern.findall(folded)}
     names = (match[0] for match in _CAPITAL.finditer(text))
     return frozenset(people | {f"@{name.lower()}" for name in names if name not in NAMELESS})
 
@@ -235,7 +263,7 @@ def is_about_others(note: str) -> bool:
 def named_people(text: str) -> Mapping[str, str]:
     """Names of people that a text introduces.  "my sister Mia" -> {"mia": "sister"}"""
     lexicon, names = _lexicon(), dict[str, str]()
-    for pattern in ("EN_NAMED", "EN_NAMED_AFTER", "ZH_NAMED"):
+    for pattern in of_scripts(text, ("EN_NAMED", "EN_NAMED_AFTER", "ZH_NAMED")):
         table = lexicon.tables[f"{pattern[:2]}_PEOPLE"]
         for match in lexicon.pattern(pattern).finditer(text):
             if match["name"] not in NAMELESS:
@@ -245,6 +273,12 @@ def named_people(text: str) -> Mapping[str, str]:
     return names
 
 
+def of_scripts(text: str, patterns: Iterable[str]) -> Iterator[str]:
+    """Those names of patterns that are of a language whose script a text has: EN_NAMED, ZH_NAMED"""
+    scripts = {"EN": _LATIN.search(text), "ZH": _HAN.search(text)}
+    return (name for name in patterns if scripts[name[:2]])
+
+
 def _lexicon() -> Lexicon:
     return load(__package__, "reading.rules")
 
@@ -252,19 +286,22 @@ def _lexicon() -> Lexicon:
 @cache
 def _people_pattern(language: str, word: str) -> re.Pattern[str]:
     names = sorted(_lexicon().tables[f"{language}_PEOPLE"], key=len, reverse=True)
-    return re.compile(word % "|".join(names), re.IGNORECASE)
+    return re.compile(word % "|".join(names))
 
 
 @cache
 def _patterns() -> dict[str, re.Pattern[str]]:
-    """One pattern for each language and sign."""
+    """One pattern for each language and sign, to be searched in a text in lower case.
+
+    A pattern that ignores case takes twice the time.
+    """
     lexicon, patterns = _lexicon(), dict[str, re.Pattern[str]]()
     for heading, lines in lexicon.rules:
         parts = "|".join(lexicon.expand(line) for line in lines)
         whole = rf"(?<!\w)(?:{parts})(?!\w)" if heading.text.startswith("en ") else parts
         if parts.startswith("^"):
             whole = rf"(?:{parts})\b"
-        patterns[heading.text] = lexicon.compile(heading, whole, re.IGNORECASE)
+        patterns[heading.text] = lexicon.compile(heading, whole)
     return patterns
 
 
