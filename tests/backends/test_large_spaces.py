@@ -12,7 +12,7 @@ import pytest
 from kemem.ports.request import SearchRequest
 from kemem.records import Embedded, Message, Model, Scope, Where
 from kemem.records.batch import Batch
-from kemem.store import codes, index, search
+from kemem.store import codes, postings, search
 from kemem.store.spaces import find_spaces
 from kemem.store.sqlite import Sqlite
 from kemem.store.store import SqlStore
@@ -126,8 +126,8 @@ async def test_a_question_of_more_phrases_than_are_remembered_is_answered(
     await put(store, range(60))
     text = "火锅 爬山 novel piano hike"
     before = await by_words(store, text)
-    monkeypatch.setattr(index, "_COMMON", 1)
-    monkeypatch.setattr(index, "_REMEMBERED", 2)
+    monkeypatch.setattr(postings, "_COMMON", 1)
+    monkeypatch.setattr(postings, "_REMEMBERED", 2)
     assert [await by_words(store, text) for _ in range(3)] == [before] * 3
     await put(store, range(60, 90))
     found = await by_words(store, text)

@@ -13,7 +13,7 @@ from kemem.ports import Deps
 from kemem.records import MESSAGES, NOTES, Embedded, Link, Matrix, Row, Scope, Where
 from kemem.records.batch import Batch
 from kemem.search.recipe import search
-from kemem.store import index
+from kemem.store import postings
 from kemem.store.database import Database
 from kemem.store.sqlite import Sqlite
 from kemem.store.store import SqlStore
@@ -116,8 +116,8 @@ async def test_remembered_words_follow_what_is_added_and_deleted(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache of rows by phrase is never behind the store, however few phrases it holds."""
-    monkeypatch.setattr(index, "_COMMON", 1)
-    monkeypatch.setattr(index, "_REMEMBERED", 2)
+    monkeypatch.setattr(postings, "_COMMON", 1)
+    monkeypatch.setattr(postings, "_REMEMBERED", 2)
 
     async def hits() -> set[str]:
         deps = Deps(store, None, FakeClock(NOW))

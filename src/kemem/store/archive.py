@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from kemem.errors import InvalidArgument
 from kemem.records import NOTE_KINDS, ROLES, Matrix
-from kemem.store import keys, schema, segments, tally, webhooks
+from kemem.store import keys, postings, schema, segments, tally, webhooks
 from kemem.store.branches import mark_all_branches
 from kemem.store.database import COUNTED, Database, Values
 from kemem.store.halfvec import HalfVector
@@ -34,7 +34,7 @@ from kemem.store.vectors import check_vectors
 
 Rows = Iterable[tuple[str, Mapping[str, Any]]]
 
-_LEFT_OUT = (schema.space_segment, tally.table, keys.table, webhooks.table)
+_LEFT_OUT = (schema.space_segment, schema.space_posting, tally.table, keys.table, webhooks.table)
 _TABLES = {it.name: it for it in schema.metadata.sorted_tables if it not in _LEFT_OUT}
 _PAGE = 500  # rows that are read or written together
 _CARRIED = ("embedder",)  # of meta: all else is this store's own
@@ -95,6 +95,7 @@ def replace(connection: sa.Connection, database: Database, rows: Rows, label: st
     before = connection.execute(largest).scalar() or 0
     before = max(before, int(read_meta(connection).get(FIRST_EPOCH, 0)))
     segments.clear(connection)
+    postings.clear(connection)
     for table in reversed(_TABLES.values()):
         connection.execute(sa.delete(table).where(*_carried(table)))
     _insert(connection, database, rows)

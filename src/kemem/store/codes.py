@@ -4,6 +4,7 @@ The nearest by signs are few enough to be read from the database and compared ex
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +60,9 @@ def _alike(planes: Sequence[Plane], vector: Vector, among: Mask, count: int) -> 
     """
     wanted = [plane[0] for plane in encode(vector[np.newaxis])]
     some = max(1, len(planes) * 3 // 8)
-    distances = np.zeros(len(among), np.uint16)
+    # The smallest type that holds them: this is the part of a search that visits every row.
+    kind = np.uint8 if some * _BITS < 256 else np.uint16
+    distances: NDArray[Any] = np.zeros(len(among), kind)
     differing, counts = np.zeros(_BLOCK, np.uint64), np.zeros(_BLOCK, np.uint8)
     for start in range(0, len(among), _BLOCK):
         block = distances[start : start + _BLOCK]
@@ -70,13 +73,13 @@ def _alike(planes: Sequence[Plane], vector: Vector, among: Mask, count: int) -> 
             block += counts[:size]
     sample = distances[::_STEP][among[::_STEP]]
     rows = np.flatnonzero(among & (distances <= _farthest(sample, count * _SPARE // _STEP)))
-    distances = distances[rows]
+    distances = distances[rows].astype(np.uint16)
     for plane, bits in zip(planes[some:], wanted[some:], strict=True):
         distances += np.bitwise_count(plane[rows] ^ bits)
     return rows[distances <= _farthest(distances, count)]
 
 
-def _farthest(distances: NDArray[np.uint16], count: int) -> int:
+def _farthest(distances: NDArray[Any], count: int) -> int:
     """The distance within which the `count` nearest are; any, if there are not so many."""
     totals = np.cumsum(np.bincount(distances))  # how many rows, up to each distance
     is_enough = len(totals) and totals[-1] >= count

@@ -248,6 +248,7 @@ class CacheEntry:
         self.session_numbers.default_factory = self.session_numbers.__len__  # the next number
         self.talks: dict[int, Conversation] = {}
         self.postings: Postings = OrderedDict()
+        self.blocks: set[int] | None = None  # of common phrases: those stored, once they are known
         self.stored: defaultdict[int, set[int]] = defaultdict(set)  # segments, by model
         self.lock = threading.Lock()
         self.counted = 0  # bytes that the budget includes

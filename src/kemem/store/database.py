@@ -55,7 +55,8 @@ class Space:
         return self.space_no << SEQ_BITS
 
 
-Lookup = tuple[Space, Phrase, int]  # rows of a space with a phrase, beyond a sequence number
+# Rows of a space with a phrase, from the first to the last of these ids.
+Lookup = tuple[Space, Phrase, int, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@ Every search first reads the counters of its spaces from the database: new rows 
 when rows were removed, the cache entry is dropped. So no write of another process is missed.
 """
 
+import logging
 import platform
 import threading
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from kemem.records import Matrix
-from kemem.store import codes, segments
+from kemem.store import codes, postings, segments
 from kemem.store.columns import (
     KIND_NUMBER,
     KINDS,
@@ -28,16 +29,15 @@ from kemem.store.columns import (
     SpaceSnapshot,
     rows_of_segment,
 )
-from kemem.store.database import Database, IndexedText, Joined, Lookup, Space, bound, in_list
+from kemem.store.database import Database, Joined, Space, bound, in_list
+from kemem.store.postings import indexed_texts, lookup, mark_rows, numbers_in
 from kemem.store.read import CHUNK
 from kemem.store.schema import SEQ_BITS, row_vector
-from kemem.store.tables import TABLES, RowTable, Stored, notes
-from kemem.text.query import ASKING, Mask, Phrase, index_text
+from kemem.store.tables import TABLES, RowTable, notes
+from kemem.text.query import ASKING
 
 _FEW = 500  # missing vectors that are looked up one by one
 _PAGE = 8192  # vectors that are read at once
-_COMMON = 500  # rows; phrases of fewer are looked up fast enough
-_REMEMBERED = 512  # phrases of a space
 
 # Every number of 16 bits as one of 32. Some processors convert them faster than a table does.
 _FLOATS = None
@@ -45,6 +45,8 @@ if platform.machine() not in ("aarch64", "arm64"):
     _FLOATS = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 _STORED = 8  # segments that are stored by one transaction
 _MODELS = 2  # of which a space has vectors while the embedder changes
+
+log = logging.getLogger("kemem")
 
 
 def _new_rows(rows: RowTable[Any]) -> sa.Select[*tuple[Any, ...]]:
@@ -73,6 +75,7 @@ class SpaceCache:
         self.later = deque[Callable[[], None]]()  # what a search leaves to be done after it
         self._entries: OrderedDict[int, CacheEntry] = OrderedDict()
         self._used = 0
+        self._builds = False  # a block of common phrases
         self._lock = threading.Lock()
         key, vector = row_vector.c.id, row_vector.c.vector
         this_model = sa.and_(*bound(row_vector, space_no="space_no", model_no="model_no"))
@@ -107,17 +110,43 @@ class SpaceCache:
                 talks=entry.talks,
                 postings=entry.postings,
             )
+            block = self._missing_block(connection, space, entry)
             missing = _missing_segments(snapshot, entry, {segments.COLUMNS, (model or (0,))[0]})
             session_ids = [*entry.session_numbers] if missing else []
         self._evict(space.space_no, entry)
         for kind, some in missing:
             store = partial(_store, snapshot, session_ids, kind, some)
             self._database.write(store, durable=False)
+        if block is not None:
+            self.later.append(partial(self._build_block, space, block))
         if model and planes and count <= codes.EXACT:
             if made.is_used:  # who asks once does not wait for the processor that this takes
                 self.later.append(partial(self._load_all, space, entry, made, *model))
             made.is_used = True
         return snapshot
+
+    def _missing_block(
+        self, connection: sa.Connection, space: Space, entry: CacheEntry
+    ) -> int | None:
+        """A block of common phrases that is to be built, unless another one is being built."""
+        count = space.next_seq // postings.BLOCK
+        if not count or self._builds:
+            return None
+        if entry.blocks is None:
+            entry.blocks = postings.numbers(connection, space.space_no)
+        number = min({*range(count)} - entry.blocks, default=None)
+        if number is not None:
+            self._builds = True
+            entry.blocks.add(number)
+        return number
+
+    def _build_block(self, space: Space, number: int) -> None:
+        try:
+            postings.build(self._database, space, number)
+        except sa.exc.SQLAlchemyError as error:  # the word index answers all the same
+            log.warning("a block of common phrases was not stored: %s", type(error).__name__)
+        finally:
+            self._builds = False
 
     def _entry(self, space: Space) -> CacheEntry:
         with self._lock:
@@ -171,7 +200,7 @@ class SpaceCache:
         rows = [row for row in connection.execute(_rows_between, bounds) if row[0]]
         if not rows:  # all is read before anything grows: a failure leaves columns of one length
             return
-        (asking,) = lookup(connection, self._database, [(space, ASKING, after - space.first_id)])
+        (asking,) = lookup(connection, self._database, [(space, ASKING, after + 1, before - 1)])
         numbers = [np.concatenate([numbers_in(row[at]) for row in rows]) for at in range(3)]
         lengths, kinds = np.divmod(numbers.pop(), len(KINDS))
         places: defaultdict[str, int] = defaultdict()
@@ -322,73 +351,10 @@ def _load(halves: NDArray[np.uint16], place: Matrix | None = None) -> Matrix:
     return place
 
 
-def rows_with(
-    connection: sa.Connection,
-    database: Database,
-    views: Sequence[SpaceSnapshot],
-    phrases: Sequence[Phrase],
-) -> dict[Phrase, Mask]:
-    """For each phrase the rows that contain it, of one space after the other.
-
-    Of common phrases the rows are remembered, and only newer ones are looked up.
-    """
-    starts = np.cumsum([0, *(len(view.ids) for view in views)])
-    masks = {phrase: np.zeros(starts[-1], np.bool_) for phrase in phrases}
-    pairs = [(at, phrase) for at in range(len(views)) for phrase in phrases]
-    nothing = (0, np.zeros(0, np.uint8))
-    remembered = [views[at].postings.get(phrase, nothing) for at, phrase in pairs]
-    lookups = [
-        (views[at].space, phrase, last)
-        for (at, phrase), (last, _) in zip(pairs, remembered, strict=True)
-    ]
-    added = lookup(connection, database, lookups)
-    for (at, phrase), (last, bits), after in zip(pairs, remembered, added, strict=True):
-        view, mask = views[at], masks[phrase][starts[at] : starts[at + 1]]
-        before = np.unpackbits(bits, count=min(len(bits) * 8, len(mask)))
-        mask[: len(before)] = before
-        mark_rows(mask, view.ids, after)
-        now = view.space.next_seq - 1
-        if last or len(after) >= _COMMON:
-            view.postings.pop(phrase, None)
-            view.postings[phrase] = (now, bits if last == now else np.packbits(mask))
-            if len(view.postings) > _REMEMBERED:
-                view.postings.popitem(last=False)
-    return masks
-
-
-def lookup(connection: sa.Connection, database: Database, lookups: Sequence[Lookup]) -> list[Ids]:
-    """The rows of each lookup."""
-    rows = [np.zeros(0, np.int64)] * len(lookups)
-    if lookups:
-        for number, numbers in connection.execute(*database.phrase_query(lookups)):
-            rows[number] = numbers_in(numbers or "") + lookups[number][0].first_id
-    return rows
-
-
-def numbers_in(joined: str) -> Ids:
-    """Whole numbers that the database has put together with commas."""
-    return np.fromstring(joined, dtype=np.int64, sep=",")
-
-
-def mark_rows(mask: Mask, ids: Ids, marked: Ids) -> None:
-    """Set the places of the ids that are `marked`; `ids` are in order."""
-    if not len(ids):
-        return
-    dense = ids[-1] - ids[0] == len(ids) - 1
-    at = marked - ids[0] if dense else np.searchsorted(ids, marked)
-    inside = (at >= 0) & (at < len(ids))
-    at = at[inside]
-    mask[at if dense else at[ids[at] == marked[inside]]] = True
-
-
-def indexed_texts(rows: Iterable[Stored[Any]]) -> list[IndexedText]:
-    """The search texts of rows as they are indexed."""
-    return [IndexedText(it.space_no, it.id, index_text(it.row)) for it in rows]
-
-
 def rebuild_words(connection: sa.Connection, database: Database) -> None:
     """Empty the word index and derive it again from messages and notes."""
     segments.clear(connection)
+    postings.clear(connection)
     database.clear_words(connection)
     for table in TABLES:
         key = sa.tuple_(table.table.c.space_no, table.table.c.id)

@@ -237,12 +237,18 @@ def _check_once(connection: sa.Connection, database: Database) -> None:
         connection.execute(sa.text(f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {key}"))
 
 
+def _add_postings(connection: sa.Connection, database: Database) -> None:
+    """Until version 18 the word index was asked for every row that has a common word."""
+    schema.space_posting.create(connection, checkfirst=True)
+    database.seed_statistics(connection)
+
+
 # Step n leads from version n + 1 to n + 2.
 STEPS: tuple[Step, ...]
 STEPS = (_add_notes, _mark_messages, _add_journal, _cite_messages, _order_by_arrival)
 STEPS += (_add_withdrawal, _index_supersedes, _end_branches, _vectors_by_number, _add_segments)
 STEPS += (_keep_counts, _add_keys, _lengthen_ids, _add_key_project, _add_webhooks)
-STEPS += (_segments_by_rowid, _check_once)
+STEPS += (_segments_by_rowid, _check_once, _add_postings)
 
 
 def bring_up_to_date(

@@ -22,8 +22,8 @@ from kemem.errors import Conflict, Unavailable
 from kemem.store import keys, schema, tally, webhooks
 from kemem.store.archive import decode_vector, stored_rows
 from kemem.store.database import Database, IndexedText, Values
-from kemem.store.index import indexed_texts
 from kemem.store.migrate import MOVED_TO, MOVING_FROM, read_meta, write_meta
+from kemem.store.postings import indexed_texts
 from kemem.store.read import chunks
 from kemem.store.schema import (
     agent,
@@ -51,7 +51,8 @@ _MOST_ROWS = 20_000  # as far as their numbers tell
 _CARRIED = ("embedder", "label", "secret", FIRST_EPOCH, keys.GENERATION)
 _SHORT = 1.0  # seconds of a pass that writers can wait for
 
-_LEFT_OUT = (meta, schema.space_segment, tally.table)  # which every store makes for itself
+# Which every store makes for itself.
+_LEFT_OUT = (meta, schema.space_segment, schema.space_posting, tally.table)
 _ALL = [it for it in schema.metadata.sorted_tables if it not in _LEFT_OUT]
 _SHARED = [it for it in _ALL if "space_no" not in it.c or it is schema.space]
 _OF_SPACES = [embedding_model, *(it for it in _ALL if it not in _SHARED)]

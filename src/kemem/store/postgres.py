@@ -70,7 +70,7 @@ _remove = sa.delete(_words).where(
     _words.c.space_no == sa.bindparam("of_space"), _words.c.id == sa.bindparam("of_row")
 )
 
-_values = (("phrase", sa.Text()), ("after", sa.BigInteger()))
+_values = (("phrase", sa.Text()), ("first", sa.BigInteger()), ("last", sa.BigInteger()))
 _lookups = (
     sa.func.unnest(*(sa.bindparam(f"{name}s", type_=ARRAY(kind)) for name, kind in _values))
     .table_valued(*(sa.column(*value) for value in _values), with_ordinality="number")
@@ -80,7 +80,7 @@ _seq = _words.c.id.op("&")(_SEQ)
 _phrase_query = (
     sa.select(_lookups.c.number - 1, sa.func.aggregate_strings(sa.cast(_seq, sa.Text), ","))
     .join_from(_lookups, _words, _words.c.words.op("@@")(sa.cast(_lookups.c.phrase, TSQUERY)))
-    .where(_seq > _lookups.c.after)
+    .where(_words.c.id.between(_lookups.c.first, _lookups.c.last))
     .group_by(_lookups.c.number)
 )
 _routed_phrase_query = _phrase_query.where(in_list(_words.c.space_no, "numbers"))
@@ -278,9 +278,10 @@ class Postgres:
         notation = [
             " <-> ".join(f"'{space.space_no}:{token}'" for token in phrase.tokens)
             + (":*" if phrase.prefix else "")
-            for space, phrase, _ in lookups
+            for space, phrase, *_ in lookups
         ]
-        values: Values = {"phrases": notation, "afters": [after for *_, after in lookups]}
+        values: Values = {"phrases": notation}
+        values |= {"firsts": [it[2] for it in lookups], "lasts": [it[3] for it in lookups]}
         if not self._is_distributed:
             return _phrase_query, values
         values["numbers"] = sorted({space.space_no for space, *_ in lookups})

@@ -263,6 +263,16 @@ space_segment = sa.Table(
     Column("body", sa.LargeBinary, nullable=False),
 )
 
+# What postings.py tells of: derived, and in no backup.
+space_posting = sa.Table(
+    "space_posting",
+    metadata,
+    Column("space_no", BigInteger, sa.ForeignKey("space.space_no"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("phrase", Id, primary_key=True),
+    Column("body", sa.LargeBinary, nullable=False),
+)
+
 job = _table(
     "job",
     Column("job_id", Id, primary_key=True),

@@ -40,7 +40,8 @@ from kemem.store.columns import SpaceSnapshot
 from kemem.store.database import Database, Space, Values, in_list
 from kemem.store.graph import Around, ask_around
 from kemem.store.history import ask_lines
-from kemem.store.index import SpaceCache, rows_with
+from kemem.store.index import SpaceCache
+from kemem.store.postings import rows_with
 from kemem.store.read import Answer, ask_keyed, ask_named, keyed, matching_ids, named
 from kemem.store.schema import message, note, note_history, note_source
 from kemem.store.spaces import served, spaces_and_model, visible_spaces

@@ -47,7 +47,8 @@ _lookups = (
     sa.select(
         _json.c.key.label("key"),
         sa.func.json_extract(_json.c.value, "$[0]").label("phrase"),
-        sa.func.json_extract(_json.c.value, "$[1]").label("after"),
+        sa.func.json_extract(_json.c.value, "$[1]").label("first"),
+        sa.func.json_extract(_json.c.value, "$[2]").label("last"),
     )
     .cte("lookups")
     .prefix_with("MATERIALIZED")
@@ -56,8 +57,7 @@ _holding = (
     sa.select(Joined(_words.c.rowid.op("&")(_SEQ)))
     .where(
         _words.c.row_words.op("MATCH")(_lookups.c.phrase),
-        _words.c.rowid > _lookups.c.after,
-        _words.c.rowid <= _lookups.c.after.op("|")(_SEQ),
+        _words.c.rowid.between(_lookups.c.first, _lookups.c.last),
     )
     .correlate(_lookups)
 )
@@ -331,8 +331,8 @@ class Sqlite:
 
     def phrase_query(self, lookups: Sequence[Lookup]) -> tuple[sa.Executable, Values]:
         values = [
-            (f'"{" ".join(phrase.tokens)}"{" *" * phrase.prefix}', space.first_id + after)
-            for space, phrase, after in lookups
+            (f'"{" ".join(phrase.tokens)}"{" *" * phrase.prefix}', first, last)
+            for _, phrase, first, last in lookups
         ]
         return _phrase_query, {"lookups": dump_json(values)}
 

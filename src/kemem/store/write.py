@@ -11,7 +11,7 @@ from kemem.ports.request import Key, key_of
 from kemem.records import Message, Micros, Note, Row, Scope, Where, merge_notes
 from kemem.records.batch import Use
 from kemem.records.webhooks import EventType
-from kemem.store import read, tables, tally
+from kemem.store import postings, read, tables, tally
 from kemem.store.branches import mark_branches, may_branch
 from kemem.store.database import (
     COUNTED,
@@ -25,9 +25,9 @@ from kemem.store.database import (
     insert,
 )
 from kemem.store.graph import unlink
-from kemem.store.index import indexed_texts
 from kemem.store.numbers import ask_lasts, number_messages
 from kemem.store.pipeline import send
+from kemem.store.postings import indexed_texts
 from kemem.store.schema import SEQ_BITS, message, note, note_history, note_source, row_vector
 from kemem.store.spaces import Refused, Transaction
 from kemem.store.tables import R, RowTable, Stored
@@ -284,7 +284,9 @@ def _change(
 def _remove(transaction: Transaction, table: RowTable[R], rows: Sequence[Stored[R]]) -> None:
     """Take rows out with their words, vectors, links and sources."""
     connection = transaction.connection
-    transaction.database.remove_words(connection, indexed_texts(rows))
+    texts = indexed_texts(rows)
+    transaction.database.remove_words(connection, texts)
+    postings.remove(connection, texts)
     for space_no, own in group(rows, lambda it: it.space_no).items():
         keys = [it.id for it in own]
         if table is tables.notes:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from reprlib import repr as shown
 
 import numpy as np
@@ -294,6 +294,12 @@ def index_text(row: Row) -> str:
         names = search_text(speaker).split() if isinstance(speaker, str) else []
         parts += [*map(spoken_by, names), _ASKING if asks(row.content) else ""]
     return " ".join(filter(None, parts))
+
+
+def parts_of(text: str) -> set[str]:
+    """The words and pairs of CJK characters of an indexed text: what plain() looks for, mostly."""
+    words = text.split()
+    return {*words, *(f"{a} {b}" for a, b in pairwise(words) if is_cjk(a) and is_cjk(b))}
 
 
 def length(text: str) -> int:

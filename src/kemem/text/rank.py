@@ -219,12 +219,13 @@ class Conversation:
     def guess(self, words: Sequence[tuple[Mask, float]], length: float) -> Guess:
         """About what weights_at() tells of every row: what is lent counts for rare words only."""
         # The last place: between sessions.
-        guess, lent, own = np.zeros((3, len(self.slot_of) + 1), np.float32)
+        guess, lent = np.zeros((2, len(self.slot_of) + 1), np.float32)
         of_session, room = np.zeros(len(self.openings) + 1, np.float32), _VISITED
+        common = list[tuple[Mask, float]]()
         for mask, weight in sorted(words, key=lambda it: -it[1]):
             room -= int(np.count_nonzero(mask)) * len(_AROUND)
             if room < 0:
-                guess[:-1] += np.multiply(mask, weight, out=own[:-1], dtype=np.float32)
+                common.append((mask, weight))
                 continue
             rows = np.flatnonzero(mask)
             guess[rows] += weight
@@ -237,6 +238,8 @@ class Conversation:
             near = near.ravel()
             guess[near] += np.float32(weight) * lent[near]
             lent[near] = 0
+        for at in range(0, len(common), 8):
+            guess[:-1] += _sums(common[at : at + 8])
         first = self.rows[self.openings]
         least = (OPENING + (TOPIC - OPENING) * length) * of_session[:-1]
         guess[first] = np.maximum(guess[first], least)
@@ -266,6 +269,15 @@ def _levels_by_shifts(has: Numbers, size: int) -> NDArray[np.uint8]:
         lends = held[start:end] | held[start + 2 * away : end + 2 * away]
         np.maximum(inner, lends * np.uint8(len(NEAR) + 1 - away), out=inner)
     return levels
+
+
+def _sums(words: Sequence[tuple[Mask, float]]) -> Guess:
+    """For each row the weight of those of at most eight words that it has."""
+    held, sums = np.zeros(len(words[0][0]), np.uint8), np.zeros(1, np.float32)
+    for at, (mask, weight) in enumerate(words):
+        held |= mask.view(np.uint8) << np.uint8(at)
+        sums = np.append(sums, sums + np.float32(weight))
+    return sums.take(held, mode="clip")
 
 
 def likely_rows(

@@ -1,6 +1,7 @@
 """The process that serves a memory, whatever the protocol: its log and its background worker."""
 
 import asyncio
+import gc
 import logging
 import sys
 import threading
@@ -132,5 +133,8 @@ def _add_and_search(settings: Settings, stopping: threading.Event) -> None:
                 for question in _QUESTIONS:
                     if not stopping.is_set():
                         memory.search(question, user_id="warm-up")
+        # What is loaded by now stays: to look through it for garbage would take 50 ms each time.
+        gc.collect()
+        gc.freeze()
     except Exception as error:  # a full disk, say: the server answers all the same
         log.warning("warming up failed", kind=type(error).__name__)
