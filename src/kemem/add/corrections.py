@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from kemem.add.rules import Extraction, Fact, Reading, read_by_rules
 from kemem.records import Message
@@ -37,6 +38,7 @@ class _Parsed:
     explicit: bool = True  # it is said to be a correction, so that a mere name may be one
 
 
+@cache
 def _pattern(name: str) -> re.Pattern[str]:
     return load(__package__, "corrections.rules").pattern(name)
 

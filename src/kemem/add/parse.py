@@ -26,6 +26,7 @@ MAX_METADATA_DEPTH = 32
 MAX_SUMMARY = 1_000  # characters
 MAX_TAGS = 20
 MAX_TAG = 64  # characters
+_WIDEST = 4  # bytes of a character
 _LOOK_AHEAD = 16_384  # bytes behind the limit, where personal data that it would cut may go on
 _LAST: Micros = LATEST - 1_000_000  # the end of time is left free for moving on from ties
 _IDS = ("message_id", "id")  # KeMem's own, and what others call a message
@@ -214,6 +215,8 @@ def _allowed(content: object, field: str, policy: ContentPolicy) -> tuple[str, b
     """The text as it may be stored, whether it was cut, and whether it is sensitive."""
     whole, is_cut = _content(content, field, policy.max_bytes + _LOOK_AHEAD)
     text, is_marked = apply_policy(whole, policy, field)
+    if text is whole and len(text) * _WIDEST <= policy.max_bytes:
+        return text, is_cut, is_marked
     text, truncated = _content(text, field, policy.max_bytes)
     return text, is_cut or truncated, is_marked
 
@@ -222,7 +225,8 @@ def allowed_metadata(
     metadata: object, field: str, policy: ContentPolicy
 ) -> tuple[Mapping[str, Any], bool]:
     """Metadata as it may be stored, and whether it is sensitive."""
-    return apply_policy_to_value(check_metadata(metadata, field), policy, field)
+    checked = check_metadata(metadata, field)
+    return apply_policy_to_value(checked, policy, field) if checked else (checked, False)
 
 
 def allowed_text(text: object, field: str, policy: ContentPolicy) -> tuple[str, bool]:

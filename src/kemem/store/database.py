@@ -170,8 +170,10 @@ class _List(sa.TypeDecorator[list[Any]]):
         self.element = element
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine[Any]:
-        array = postgresql.ARRAY(sa.BigInteger if self.element.python_type is int else sa.Text)
-        return dialect.type_descriptor(array if dialect.name == "postgresql" else sa.Text())
+        if dialect.name != "postgresql":
+            return dialect.type_descriptor(sa.Text())
+        numbers = self.element.python_type is int
+        return _Array(sa.BigInteger() if numbers else sa.Text(), "BIGINT" if numbers else "TEXT")
 
     def process_bind_param(self, value: list[Any] | None, dialect: sa.Dialect) -> Any:
         if value and isinstance(self.element, sa.TypeDecorator):  # each as its column stores it
@@ -295,7 +297,7 @@ def insert_of(table: sa.Table, arrays: tuple[str, ...], scalars: tuple[str, ...]
         return postgresql.insert(table).values(_scalars(table, scalars))
     types = [table.c[it].type for it in arrays]
     columns = [
-        sa.bindparam(it, type_=HalfVectors() if isinstance(kind, HalfVector) else _Texts(kind))
+        sa.bindparam(it, type_=HalfVectors() if isinstance(kind, HalfVector) else _Array(kind))
         for it, kind in zip(arrays, types, strict=True)
     ]
     rows = sa.func.unnest(*columns).table_valued(*(sa.column(it) for it in arrays))
@@ -309,17 +311,17 @@ def insert_of(table: sa.Table, arrays: tuple[str, ...], scalars: tuple[str, ...]
     return new.from_select((*arrays, *scalars), every, include_defaults=False)
 
 
-class _Texts(UserDefinedType[Sequence[Any]]):
-    """The values of a column as an array of texts, written in a tenth of the driver's time."""
+class _Array(UserDefinedType[Sequence[Any]]):
+    """Values of a type, as an array of texts or numbers: in a tenth of the driver's time."""
 
     cache_ok = True
     render_bind_cast = True
 
-    def __init__(self, element: sa.types.TypeEngine[Any]) -> None:
-        self.element = element
+    def __init__(self, element: sa.types.TypeEngine[Any], name: str = "TEXT") -> None:
+        self.element, self.name = element, name
 
     def get_col_spec(self, **options: Any) -> str:
-        return "TEXT[]"
+        return f"{self.name}[]"
 
     def bind_processor(self, dialect: sa.Dialect) -> Callable[[Any], str]:
         own = self.element.dialect_impl(dialect).bind_processor(dialect)

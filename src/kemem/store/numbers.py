@@ -1,7 +1,8 @@
 """Messages in their sessions: consecutive numbers, and a free microsecond for each."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,6 +15,11 @@ from kemem.store.schema import DISABLED_SESSION, SEQ_BITS, message, session
 from kemem.store.spaces import Transaction
 
 Lasts = Mapping[int, sa.Result[*tuple[Any, ...]]]  # by number of the space
+
+_FIELDS = [each.name for each in fields(Message)]
+_values = attrgetter(*_FIELDS)
+_PLACE = ("ts", "sequence_no", "valid_until", "arrival")
+_TS, _NUMBER, _UNTIL, _ARRIVAL = map(_FIELDS.index, _PLACE)
 
 _own = (message.c.space_no == session.c.space_no, message.c.session_id == session.c.session_id)
 # Whoever disables one of them waits until what is said in it is stored.
@@ -62,10 +68,15 @@ def number_messages(
             raise refusal("session", session_id)
         times = _free_times(connection, values, [items[at] for at in indexes], newest or 0)
         for number, (at, time) in enumerate(zip(indexes, times, strict=True), 1 + (last or 0)):
-            numbered[at] = replace(
-                items[at], ts=time, sequence_no=number, valid_until=None, arrival=first + at
-            )
+            numbered[at] = _numbered(items[at], time, number, first + at)
     return numbered
+
+
+def _numbered(item: Message, time: Micros, number: int, arrival: int) -> Message:
+    """A message in its place: what replace() makes in twice the time."""
+    values = [*_values(item)]
+    values[_TS], values[_NUMBER], values[_UNTIL], values[_ARRIVAL] = time, number, None, arrival
+    return Message(*values)
 
 
 def _free_times(

@@ -37,6 +37,8 @@ def check_id(value: object, field: str) -> str:
 
 def is_blank(text: str) -> bool:
     """Whether nothing of a text can be seen: blanks, control and zero-width characters alone."""
+    if text[:1].isalnum():  # as most begin
+        return False
     return all(unicodedata.category(it) in _INVISIBLE for it in text)
 
 

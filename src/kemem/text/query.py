@@ -304,7 +304,8 @@ def parts_of(text: str) -> set[str]:
 
 def length(text: str) -> int:
     """How many words an indexed text holds."""
-    return len(text.split()) - text.count(_BY) - text.count(_ASKING)
+    words = text.count(" ") + 1 if text else 0
+    return words - text.count(_BY) - text.count(_ASKING)
 
 
 def spoken_by(token: str) -> str:

@@ -20,6 +20,7 @@ _CJK = (
 )
 # A word may end in signs that make its name: C++, F#. They do not count between two words: a+b.
 _TOKEN = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+(?:[+#]++(?![^\W_{_CJK}]))?")
+_RUN = re.compile(rf"[{_CJK}]+|{_TOKEN.pattern}")  # the same, but for characters side by side
 _IS_CJK = re.compile(rf"[{_CJK}]")
 _REACH = 3  # characters that one more can still join: the parts of a Korean syllable
 
@@ -57,7 +58,7 @@ class Token(NamedTuple):
 
 
 def is_cjk(token: str) -> bool:
-    """Whether a token is a single character of a script without spaces.  "火" -> True"""
+    """Whether a token begins in a script without spaces: it is a character.  "火" -> True"""
     return _IS_CJK.match(token) is not None
 
 
@@ -73,7 +74,13 @@ _fold = lru_cache(maxsize=65_536)(normalise)  # of single characters
 
 def search_text(text: str) -> str:
     """What the word index holds: tokens joined by blanks.  "Hotpots 火锅" -> "hotpot 火 锅" """
-    return " ".join([stem(word) for word in _TOKEN.findall(normalise(text))])
+    words = list[str]()
+    for run in _RUN.findall(normalise(text)):
+        if run.isascii() or not is_cjk(run):
+            words.append(stem(run))
+        else:
+            words.extend(run)
+    return " ".join(words)
 
 
 def tokens(text: str) -> Iterator[Token]:
