@@ -110,7 +110,8 @@ class SearchRequest:
 class SearchResponse:
     """The candidates, and the rows of those that were selected and are visible.
 
-    Where one of them has ended, there are also the rows that took its place.
+    Where one of them has ended, there are also the rows that took its place. Other responses may
+    have the same objects: a caller gets a copy of their metadata.
     """
 
     candidates: Candidates

@@ -1,6 +1,7 @@
 """Last step of search: nothing is shown twice, and each hit with what it answers and why."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Protocol
 
@@ -64,15 +65,16 @@ def _says_all(notes: Sequence[Hit], message: Hit) -> bool:
 def present(
     hit: Hit, contexts: Mapping[Key, Context], query: Query | None, hops: Iterable[Explains]
 ) -> Hit:
-    """A hit with the question that it answers, by its context.
+    """A hit that the caller may change, with the question that it answers, by its context.
 
     With a query it also gets the reasons of hops, the terms that matched, and snippets; without,
     it has no reasons.
     """
     context = contexts.get(key_of(hit.row))
     asked = question_before(hit.row, context.before) if context else ""
+    hit = replace(hit, row=replace(hit.row, metadata=deepcopy(hit.row.metadata)), in_reply_to=asked)
     if query is None:
-        return replace(hit, why=(), in_reply_to=asked) if asked or hit.why else hit
+        return replace(hit, why=()) if hit.why else hit
     found = matches(hit.row.content, query)
     borrowed = ["around it"] if any(it.startswith("lexical") for it in hit.why) else []
     terms = [*found.terms] or borrowed
@@ -81,4 +83,4 @@ def present(
         *filter(None, (hop.reason(hit.row) for hop in hops)),
         *([f"terms: {', '.join(terms)}"] if terms else []),
     )
-    return replace(hit, why=why, snippets=found.snippets, in_reply_to=asked)
+    return replace(hit, why=why, snippets=found.snippets)

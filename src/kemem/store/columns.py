@@ -13,6 +13,7 @@ from kemem.records import MESSAGES, NOTE_KINDS, NOTES, ROLES, Matrix, Where
 from kemem.store import codes, segments
 from kemem.store.codes import Plane, encode, planes_of
 from kemem.store.database import Space
+from kemem.store.recent import RecentMessages
 from kemem.text.query import Mask, Phrase
 from kemem.text.rank import Conversation
 
@@ -88,6 +89,7 @@ class SpaceSnapshot:
     session_no: int  # the number of the requested session; -1: it has no rows
     talks: dict[int, Conversation]  # of all messages among the first rows, one for now
     postings: Postings  # of common phrases
+    recent: RecentMessages
 
     def upto(self, end: int) -> "SpaceSnapshot":
         """The first rows only."""
@@ -249,6 +251,7 @@ class CacheEntry:
         self.talks: dict[int, Conversation] = {}
         self.postings: Postings = OrderedDict()
         self.blocks: set[int] | None = None  # of common phrases: those stored, once they are known
+        self.recent = RecentMessages()
         self.stored: defaultdict[int, set[int]] = defaultdict(set)  # segments, by model
         self.lock = threading.Lock()
         self.counted = 0  # bytes that the budget includes
@@ -271,10 +274,15 @@ class CacheEntry:
             column.grow(len(rows.sessions))[...] = values[name]
 
     @property
+    def derived(self) -> dict[str, Any]:
+        """What searches add to; every snapshot has the same."""
+        return {"talks": self.talks, "postings": self.postings, "recent": self.recent}
+
+    @property
     def bytes(self) -> int:
         arrays = [*self.columns.values(), self.name_bytes]
         arrays += [it for each in self.models.values() for it in each.arrays]
         used = sum(it.buffer.nbytes for it in arrays)
         used += sum(it.nbytes for it in [*self.talks.values()])
-        used += sum(bits.nbytes for _, bits in [*self.postings.values()])
+        used += sum(bits.nbytes for _, bits in [*self.postings.values()]) + self.recent.nbytes
         return used + _SESSION_BYTES * len(self.session_numbers) + _ENTRY_BYTES

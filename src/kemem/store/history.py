@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,7 +12,7 @@ from kemem import records
 from kemem.errors import InvalidArgument
 from kemem.ports.lines import ANSWER, AUDIT
 from kemem.records.batch import Ending, Job, JobKind, Trim
-from kemem.store.database import COUNTED, Values, bound, equal, group, in_list, upsert
+from kemem.store.database import COUNTED, Statement, Values, bound, equal, group, in_list, upsert
 from kemem.store.schema import (
     DISABLED_SESSION,
     checkpoint,
@@ -313,6 +314,19 @@ def exchange_line(
     return None if row is None else _line(row)
 
 
+@cache
+def _lines(bounds: frozenset[str]) -> Statement:
+    """The statement for lines within some bounds, built once."""
+    conditions = {
+        "of_user": journal.c.user_id == sa.bindparam("of_user"),
+        "since": journal.c.create_time >= sa.bindparam("since"),
+        "until": journal.c.create_time < sa.bindparam("until"),
+    }
+    own = [conditions[name] for name in sorted(bounds)]
+    lines = sa.select(journal).where(journal.c.kind == sa.bindparam("of_kind"), *own)
+    return lines.order_by(*_newest_line_first).limit(sa.bindparam("most"))
+
+
 def ask_lines(
     connection: sa.Connection,
     kind: str,
@@ -322,12 +336,9 @@ def ask_lines(
     limit: int,
 ) -> Callable[[], list[records.Line]]:
     """Lines of the journal of a kind, newest first, when it is called."""
-    statement = sa.select(journal).where(*equal(journal, kind=kind, user_id=user_id))
-    if since is not None:
-        statement = statement.where(journal.c.create_time >= since)
-    if until is not None:
-        statement = statement.where(journal.c.create_time < until)
-    rows = connection.execute(statement.order_by(*_newest_line_first).limit(limit))
+    values = {"of_kind": kind, "of_user": user_id, "since": since, "until": until, "most": limit}
+    bounds = frozenset(name for name in ("of_user", "since", "until") if values[name] is not None)
+    rows = connection.execute(_lines(bounds), values)
     return lambda: [_line(row) for row in rows]
 
 

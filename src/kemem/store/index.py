@@ -97,7 +97,8 @@ class SpaceCache:
             self._add_rows(connection, space, entry)
             made = self._add_vectors(connection, space, entry, *(model or (0, 0)))
             count = len(entry.columns["ids"].rows)
-            rows = {name: column.rows[:count] for name, column in entry.columns.items()}
+            rows: dict[str, Any] = entry.derived
+            rows |= {name: column.rows[:count] for name, column in entry.columns.items()}
             rows |= {"vectors": made.vectors.rows, "embedded": made.embedded.rows.copy()}
             rows |= {"name_bytes": entry.name_bytes.rows}
             planes = tuple(it.rows for it in made.planes) if made.coded else ()
@@ -107,8 +108,6 @@ class SpaceCache:
                 **rows,
                 planes=planes,
                 session_no=number,
-                talks=entry.talks,
-                postings=entry.postings,
             )
             block = self._missing_block(connection, space, entry)
             missing = _missing_segments(snapshot, entry, {segments.COLUMNS, (model or (0,))[0]})

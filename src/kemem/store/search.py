@@ -34,7 +34,7 @@ from kemem.records import (
     Vector,
     Where,
 )
-from kemem.store import codes, hnsw
+from kemem.store import codes, hnsw, tables
 from kemem.store.codes import nearest
 from kemem.store.columns import SpaceSnapshot
 from kemem.store.database import Database, Space, Values, in_list
@@ -43,6 +43,7 @@ from kemem.store.history import ask_lines
 from kemem.store.index import SpaceCache
 from kemem.store.postings import rows_with
 from kemem.store.read import Answer, ask_keyed, ask_named, keyed, matching_ids, named
+from kemem.store.recent import ask_recent
 from kemem.store.schema import message, note, note_history, note_source
 from kemem.store.spaces import served, spaces_and_model, visible_spaces
 from kemem.store.tables import TABLES, one_of
@@ -95,7 +96,7 @@ def search(
         return SearchResponse(candidates, lines=tuple(lines()))
     selected = [key_of(match) for match in request.select(candidates)]
     numbers = {key: (Note, row) for key, row in note_rows.items()} | ranked.numbers
-    answers = _ask_rows(connection, spaces, selected, numbers)
+    answers = _ask_rows(connection, spaces, selected, numbers, ranked.ask_messages)
     before = ranked.ask_contexts(selected, request.before) if request.before else None
     cited = _ask_citing(connection, spaces, selected, numbers)
     rows = _admitted(where, selected, answers)
@@ -111,13 +112,18 @@ _Numbers = Mapping[Key, tuple[type[Row], int]]
 
 
 def _ask_rows(
-    connection: sa.Connection, spaces: Sequence[Space], keys: Sequence[Key], numbers: _Numbers
+    connection: sa.Connection,
+    spaces: Sequence[Space],
+    keys: Sequence[Key],
+    numbers: _Numbers,
+    ask_messages: Callable[[Iterable[int]], Answer[Message]],
 ) -> list[Answer[Any]]:
     """The rows of some keys; those without a number, found elsewhere, by their names."""
     own = {numbers[key] for key in keys if key in numbers}
+    of_notes = sorted(number for kind, number in own if kind is Note)
     answers: list[Answer[Any]] = [
-        ask_keyed(connection, table, sorted(number for kind, number in own if kind is table.record))
-        for table in TABLES
+        ask_messages(number for kind, number in own if kind is Message),
+        ask_keyed(connection, tables.notes, of_notes),
     ]
     if names := {key[-1] for key in keys if key not in numbers}:
         # Notes last: where a message has the same id, the graph means them.
@@ -166,6 +172,7 @@ class _Ranked:
         self._phrases = tuple(dict.fromkeys(it for query in queries for it in query.phrases))
         self._counted = _join([view.of_kinds(self._where.kinds) for view in views], np.bool_)
         self._hidden_ids = _ask_hidden(connection, self._where, views)
+        self._ended_ids = _ask_ended(connection, self._where, views)
 
     def look_up(self, database: Database) -> None:
         """Which rows have the phrases, and which are visible."""
@@ -229,10 +236,10 @@ class _Ranked:
         """The vectors of the rows among some keys, and what was said before them."""
         selected = {*keys}
         places = {key: row for row, key in self._keys.items() if key in selected}
-        before = {key: self._before(row, count) for key, row in places.items()}
+        before = dict(zip(places, self._before([*places.values()], count), strict=True))
         numbers = _join([view.ids for view in self._views], np.int64)
-        wanted = sorted({int(numbers[row]) for some in before.values() for row in some})
-        answer = ask_keyed(self._connection, TABLES[0], wanted)
+        wanted = {int(numbers[row]) for some in before.values() for row in some}
+        answer = self.ask_messages(wanted)
 
         def load(rows: Mapping[Key, Row]) -> dict[Key, Context]:
             messages = {it.id: it.row for it in answer()}
@@ -249,18 +256,21 @@ class _Ranked:
 
         return load
 
-    def _before(self, row: int, count: int) -> list[int]:
-        """The places of messages said right before a row, nearest first."""
+    def ask_messages(self, keys: Iterable[int]) -> Answer[Message]:
+        """Messages by their numbers; those read lately are not asked for."""
+        self._ended_ids = ended = {*self._ended_ids}
+        recent = {it.space.space_no: it.recent for it in self._views}
+        return ask_recent(self._connection, keys, recent, ended)
+
+    def _before(self, rows: Sequence[int], count: int) -> list[list[int]]:
+        """The places of messages said right before each of some rows, nearest first."""
         talk = self._talk
-        slot = int(talk.slot_of[row]) if talk is not None and row < len(talk.slot_of) else -1
-        if talk is None or slot < 0:
-            return []
-        at = int(np.searchsorted(talk.slots, slot))
-        return [
-            int(talk.rows[at - away])
-            for away in range(1, count + 1)
-            if at >= away and int(talk.slots[at - away]) == slot - away
-        ]
+        if talk is None or not len(talk.slots):
+            return [[] for _ in rows]
+        slots = talk.slot_of[np.array(rows, np.intp)]
+        near = np.subtract.outer(slots, np.arange(1, count + 1)).clip(0)  # sessions are apart
+        said = np.where(slots[:, np.newaxis] >= 0, talk.row_at[near], -1).tolist()
+        return [[it for it in before if it >= 0] for before in said]
 
     def _vectors(self, rows: Iterable[int]) -> dict[int, Vector]:
         """The vectors of those rows that have one."""
@@ -648,6 +658,20 @@ def _ask_hidden(
     values: Values = {"valid_at": where.valid_at, "known_by": where.known_by}
     values |= {"spaces": [view.space.space_no for view in views]}
     return connection.execute(_hidden(ends, not_begun, where.sensitive), values).scalars()
+
+
+def _ask_ended(
+    connection: sa.Connection, where: Where, views: Sequence[SpaceSnapshot]
+) -> Iterable[int]:
+    """Messages in whose place their sessions went on, unless they are hidden for that."""
+    if not views or (where.valid_at is not None and where.known_by is None):
+        return ()
+    return connection.execute(_ended, {"spaces": [it.space.space_no for it in views]}).scalars()
+
+
+_ended = sa.select(message.c.id).where(
+    one_of(message.c.space_no, "spaces"), message.c.valid_until.is_not(None)
+)
 
 
 @cache

@@ -24,7 +24,7 @@ from kemem.records import Matrix
 from kemem.store.database import IndexedText, Joined, Lookup, Values
 from kemem.store.index import rebuild_words
 from kemem.store.migrate import bring_up_to_date, read_meta, write_meta
-from kemem.store.schema import SEQ_BITS, dump_json, metadata
+from kemem.store.schema import SEQ_BITS, dump_json, load_json, metadata
 from kemem.store.wal import truncate_log
 
 FILE = "kemem.db"
@@ -351,7 +351,7 @@ class Sqlite:
 def _dialect(begin: str) -> tuple[sa.Dialect, dict[str, Any]]:
     # Shared, as a compiled statement belongs to its dialect, and compiling one takes longer than
     # running it.
-    engine = sa.create_engine("sqlite://", json_serializer=dump_json)
+    engine = sa.create_engine("sqlite://", json_serializer=dump_json, json_deserializer=load_json)
     engine.connect().close()  # sets what the dialect learns from a connection
     engine.dispose()
     # Not a listener: where there is one, every statement calls it.
