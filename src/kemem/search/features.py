@@ -1,8 +1,10 @@
 """What speaks for and against a candidate by itself: the features that the judge weighs."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +65,7 @@ def with_sources(candidates: Sequence[Candidate]) -> list[Candidate]:
 def _with_source(candidate: Candidate, messages: Mapping[str, Candidate]) -> Candidate:
     row = candidate.row
     if not isinstance(row, Note):
-        return replace(candidate, said=row.ts)
+        return Candidate(row, candidate.score, candidate.context, row.ts, candidate.is_mirrored)
     source = next((messages[name] for name in row.sources if name in messages), None)
     if source is None:
         return replace(candidate, said=min(row.ts, row.created))
@@ -177,30 +179,31 @@ def _by_words(
     speakers = [speaker_of(it.row) for it in candidates]
     names = {name: content(name) for name in {*speakers}}
     own = [it.words.union(names[name]) for it, name in zip(readings, speakers, strict=True)]
-    size, asked = len(own), question.words
-    has, nothing = _which_have(own, asked), frozenset[str]()
-    one = has | _which_have([some[0].words if some else nothing for some in contexts], asked)
-    before = [nothing.union(*(it.words for it in some[1:])) for some in contexts]
-    two = one | _which_have(before, asked)
-    counts = has.sum(axis=0).tolist()
-    rarity = [math.log(1 + (size - count + 0.5) / (count + 0.5)) for count in counts]
-    weights = np.array([*map(worth, asked)]) * rarity
-    total = float(weights.sum()) or 1.0
-    coverage, reply, context = (np.vecdot(it, weights) / total for it in (has, one, two))
+    size, asked = len(own), frozenset(question.words)
+    has = [asked & words for words in own]
+    around = [[asked & it.words for it in some] for some in contexts]
+    counts, weights = Counter(chain.from_iterable(has)), dict[str, float]()
+    for word in question.words:
+        rarity = math.log(1 + (size - counts[word] + 0.5) / (counts[word] + 0.5))
+        weights[word] = worth(word) * rarity
+    total = math.fsum(weights.values()) or 1.0
+
+    def share(words: Iterable[str]) -> float:
+        return math.fsum([weights[word] for word in words]) / total  # in whatever order
+
+    coverage = np.array([*map(share, has)])
+    reply = [share(it.union(*some[:1])) for it, some in zip(has, around, strict=True)]
+    context = [share(it.union(*some)) for it, some in zip(has, around, strict=True)]
+    novelty = [len(words) - len(it) for words, it in zip(own, has, strict=True)]
     return {
         "coverage": coverage,
         "coverage_z": _z(coverage, 0.1),
-        "reply_coverage": reply,
-        "context_coverage": context,
-        "unknown": np.full(size, 1 - np.vecdot(has.any(axis=0), weights) / total),
-        "novelty": np.array([min(len(words.difference(asked)), 8) / 8 for words in own]),
-        "length": np.array([min(len(words), 20) / 10 for words in own]),
+        "reply_coverage": np.array(reply),
+        "context_coverage": np.array(context),
+        "unknown": np.full(size, 1 - share(counts)),
+        "novelty": np.minimum(novelty, 8) / 8,
+        "length": np.minimum([len(words) for words in own], 20) / 10,
     }
-
-
-def _which_have(texts: Sequence[frozenset[str]], words: Sequence[str]) -> NDArray[np.bool_]:
-    """Which texts have which words."""
-    return np.array([[word in text for word in words] for text in texts], np.bool_)
 
 
 def worth(word: str) -> float:
@@ -383,15 +386,13 @@ def _by_form(question: Question, readings: Sequence[Reading]) -> Features:
     ):
         columns[sign] = flags([sign in it for it in readings])
     columns["log_length"] = np.array([math.log(1 + it.length) for it in readings])
-    wanted = question.answers & {*ANSWERS}
-    able = flags([wanted & it.answers for it in readings])
-    columns["able"] = (able - 0.5) * bool(wanted)
-    for kind in ANSWERS:
-        columns[f"wants_{kind}"] = np.full(len(readings), float(kind in wanted))
-        able = flags([kind in it.answers for it in readings])
-        columns[f"able_{kind}"] = columns[f"wants_{kind}"] * able
-    for kind in DETAILS:
-        columns[f"wants_{kind}"] = np.full(len(readings), float(kind in question.details))
-        able = flags([kind in it.details for it in readings])
-        columns[f"able_{kind}"] = columns[f"wants_{kind}"] * able
-    return columns
+    wanted, nothing = question.answers & {*ANSWERS}, np.zeros(len(readings))
+    able = flags([wanted & it.answers for it in readings]) - 0.5 if wanted else nothing
+    columns["able"] = able
+    for kind in (*ANSWERS, *DETAILS):  # what nobody asks for, no text is searched for
+        columns[f"wants_{kind}"] = columns[f"able_{kind}"] = nothing
+    for kind in wanted:
+        columns[f"able_{kind}"] = flags([kind in it.answers for it in readings])
+    for kind in question.details:
+        columns[f"able_{kind}"] = flags([kind in it.details for it in readings])
+    return columns | {f"wants_{kind}": nothing + 1 for kind in (*wanted, *question.details)}

@@ -3,11 +3,8 @@
 What one row is to the others that are about the same: later, earlier, a change, before an event.
 """
 
-import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -143,15 +140,15 @@ def _shared_words(question: Question, candidates: Sequence[Candidate]) -> Column
     """
     asked = {*question.words}
     texts = [read(it.row.content).words - asked for it in candidates]
-    count = Counter(chain.from_iterable(texts))
-    rarity = [0.0, *(math.log(1 + len(texts) / many) for many in range(1, len(texts) + 1))]
-    weights = {word: worth(word) * rarity[many] for word, many in count.items()}
-    places = {word: at for at, word in enumerate(word for word in count if count[word] > 1)}
-    matrix = np.zeros((len(texts), max(len(places), 1)))
-    for row, words in zip(matrix, texts, strict=True):
-        own = [word for word in words if word in places]
-        row[[places[word] for word in own]] = [weights[word] for word in own]
-    totals = [sum([weights[word] ** 2 for word in words]) for words in texts]
+    numbers: dict[str, int] = {}
+    words = np.array([numbers.setdefault(it, len(numbers)) for text in texts for it in text], int)
+    rows = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
+    count = np.bincount(words, minlength=len(numbers))
+    weights = np.array([*map(worth, numbers)]) * np.log1p(len(texts) / count)
+    totals = np.bincount(rows, weights[words] ** 2, minlength=len(texts))
+    rows, words = rows[count[words] > 1], words[count[words] > 1]
+    matrix = np.zeros((len(texts), max(int((count > 1).sum()), 1)))
+    matrix[rows, np.cumsum(count > 1)[words] - 1] = weights[words]
     length = np.sqrt(totals) + 1.0
     products = np.vecdot(matrix[:, None, :], matrix[None, :, :])
     return np.asarray(products / (length[:, None] * length[None, :]))

@@ -72,9 +72,9 @@ def present(
     """
     context = contexts.get(key_of(hit.row))
     asked = question_before(hit.row, context.before) if context else ""
-    hit = replace(hit, row=replace(hit.row, metadata=deepcopy(hit.row.metadata)), in_reply_to=asked)
+    row = replace(hit.row, metadata=deepcopy(hit.row.metadata))
     if query is None:
-        return replace(hit, why=()) if hit.why else hit
+        return replace(hit, row=row, why=(), in_reply_to=asked)
     found = matches(hit.row.content, query)
     borrowed = ["around it"] if any(it.startswith("lexical") for it in hit.why) else []
     terms = [*found.terms] or borrowed
@@ -83,4 +83,4 @@ def present(
         *filter(None, (hop.reason(hit.row) for hop in hops)),
         *([f"terms: {', '.join(terms)}"] if terms else []),
     )
-    return replace(hit, why=why, snippets=found.snippets)
+    return replace(hit, row=row, why=why, snippets=found.snippets, in_reply_to=asked)

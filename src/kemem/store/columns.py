@@ -102,9 +102,9 @@ class SpaceSnapshot:
 
     def names(self, places: NDArray[np.intp]) -> list[str]:
         """What callers know the rows in some places by."""
-        starts, sizes = self.name_starts[places], self.name_sizes[places]
+        starts, sizes, letters = self.name_starts[places], self.name_sizes[places], self.name_bytes
         spans = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
-        return [self.name_bytes[start:end].tobytes().decode() for start, end in spans]
+        return [str(letters.data[start:end], "utf-8") for start, end in spans]
 
     def talk(self, seen: Mask) -> Conversation:
         """The conversations of the messages that are seen."""

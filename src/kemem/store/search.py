@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,7 @@ def search(
     numbers = {key: (Note, row) for key, row in note_rows.items()} | ranked.numbers
     answers = _ask_rows(connection, spaces, selected, numbers, ranked.ask_messages)
     before = ranked.ask_contexts(selected, request.before) if request.before else None
-    cited = _ask_citing(connection, spaces, selected, numbers)
+    cited = _ask_citing(connection, spaces, selected, numbers) if ranked.may_have_notes else ()
     rows = _admitted(where, selected, answers)
     contexts = before(rows) if before else {}
     at = where.valid_at if where.known_by is None else where.known_by
@@ -236,20 +237,24 @@ class _Ranked:
         """The vectors of the rows among some keys, and what was said before them."""
         selected = {*keys}
         places = {key: row for row, key in self._keys.items() if key in selected}
-        before = dict(zip(places, self._before([*places.values()], count), strict=True))
+        before: dict[Key, list[int]] = {key: [] for key in places}
+        if self._talk is not None:
+            said_before = self._talk.before(np.array([*places.values()], np.intp), count)
+            before = dict(zip(places, said_before, strict=True))
         numbers = _join([view.ids for view in self._views], np.int64)
-        wanted = {int(numbers[row]) for some in before.values() for row in some}
-        answer = self.ask_messages(wanted)
+        rows_before = sorted({row for some in before.values() for row in some})
+        ids = dict(zip(rows_before, numbers[rows_before].tolist(), strict=True))
+        answer = self.ask_messages(ids.values())
 
         def load(rows: Mapping[Key, Row]) -> dict[Key, Context]:
             messages = {it.id: it.row for it in answer()}
             vectors = self._vectors({*places.values(), *(it[0] for it in before.values() if it)})
             contexts = {}
             for key in places.keys() & rows.keys():
-                said = [messages.get(int(numbers[it])) for it in before[key]]
+                said = (messages.get(ids[it]) for it in before[key])
                 contexts[key] = Context(
                     vectors.get(places[key]),
-                    tuple(message for message in said if isinstance(message, Message)),
+                    tuple(message for message in said if message is not None),
                     vectors.get(before[key][0]) if before[key] else None,
                 )
             return contexts
@@ -258,19 +263,9 @@ class _Ranked:
 
     def ask_messages(self, keys: Iterable[int]) -> Answer[Message]:
         """Messages by their numbers; those read lately are not asked for."""
-        self._ended_ids = ended = {*self._ended_ids}
+        self._ended_ids = {*self._ended_ids}
         recent = {it.space.space_no: it.recent for it in self._views}
-        return ask_recent(self._connection, keys, recent, ended)
-
-    def _before(self, rows: Sequence[int], count: int) -> list[list[int]]:
-        """The places of messages said right before each of some rows, nearest first."""
-        talk = self._talk
-        if talk is None or not len(talk.slots):
-            return [[] for _ in rows]
-        slots = talk.slot_of[np.array(rows, np.intp)]
-        near = np.subtract.outer(slots, np.arange(1, count + 1)).clip(0)  # sessions are apart
-        said = np.where(slots[:, np.newaxis] >= 0, talk.row_at[near], -1).tolist()
-        return [[it for it in before if it >= 0] for before in said]
+        return ask_recent(self._connection, keys, recent, self._ended_ids)
 
     def _vectors(self, rows: Iterable[int]) -> dict[int, Vector]:
         """The vectors of those rows that have one."""
@@ -444,8 +439,10 @@ class _Ranked:
         """The head of a ranking in its final order: best score, then newest, then by name."""
         columns = (head.rows.tolist(), self._times[head.rows].tolist(), head.scores.tolist())
         rows = zip(*columns, strict=True)
-        matches = [Match(*self._keys[row], time, score) for row, time, score in rows]
-        matches.sort(key=lambda it: (-it.score, -it.ts, it.id, it.agent_id, it.user_id))
+        matches = [Match._make((*self._keys[row], time, score)) for row, time, score in rows]
+        places = [it[3:] for it in matches]
+        if any(map(eq, places, places[1:])):  # the head is in order but for those that are level
+            matches.sort(key=lambda it: (-it.score, -it.ts, it.id, it.agent_id, it.user_id))
         if after is not None:
             place = (-after.score, -after.ts, after.id)
             matches = [it for it in matches if (-it.score, -it.ts, it.id) > place]

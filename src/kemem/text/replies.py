@@ -32,9 +32,11 @@ def question_before(row: Row, before: Sequence[Message]) -> str:
     last = before[0]
     if last.role != "assistant" or asks(row.content):
         return ""
-    length = sum(1 for _ in islice(tokens(row.content), _SHORT + 1))
     questions = [each for each in sentences(last.content) if asks(each)]
-    if length > _SHORT or not questions or _ASIDE.match(row.content):
+    if not questions or _ASIDE.match(row.content):
+        return ""
+    length = sum(1 for _ in islice(tokens(row.content), _SHORT + 1))
+    if length > _SHORT:
         return ""
     question = questions[-1][:_LONGEST]
     return question if length <= _FRAGMENT or _fits(row.content, question) else ""

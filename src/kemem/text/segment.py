@@ -89,20 +89,22 @@ def tokens(text: str) -> Iterator[Token]:
     places = [] if text.isascii() else _places(text, folded)
     for match in _TOKEN.finditer(folded):
         start, end = match.span()
+        word = stem(folded[start:end])
         if places:
             start, end = places[start][0], places[end - 1][1]
-        yield Token(stem(match.group()), start, end)
+        yield Token._make((word, start, end))
 
 
 def _places(text: str, folded: str) -> list[tuple[int, int]]:
     """The written characters behind each folded one; none where all places stay as they are."""
     parts = [*map(_fold, text)]
+    is_folded = "".join(parts) == folded
+    if is_folded and set(map(len, parts)) == {1}:
+        return []
     spans = [(at, at + 1) for at in range(len(text))]
-    if "".join(parts) != folded:
+    if not is_folded:
         spans = list(_clusters(text))
         parts = [normalise(text[start:end]) for start, end in spans]
-    elif set(map(len, parts)) == {1}:
-        return []
     return [span for span, part in zip(spans, parts, strict=True) for _ in part]
 
 
