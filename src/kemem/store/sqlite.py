@@ -21,10 +21,10 @@ from sqlalchemy.util import LRUCache
 
 from kemem.errors import KeMemError, Unavailable
 from kemem.records import Matrix
-from kemem.store.database import IndexedText, Joined, Lookup, Values
+from kemem.store.database import IndexedText, Joined, Lookup, Values, load_json
 from kemem.store.index import rebuild_words
 from kemem.store.migrate import bring_up_to_date, read_meta, write_meta
-from kemem.store.schema import SEQ_BITS, dump_json, load_json, metadata
+from kemem.store.schema import SEQ_BITS, dump_json, metadata
 from kemem.store.wal import truncate_log
 
 FILE = "kemem.db"

@@ -114,10 +114,9 @@ class Conversation:
 
     def before(self, rows: Numbers, count: int) -> list[list[int]]:
         """For each of some rows those said right before it, nearest first; at most len(NEAR)."""
-        slots = self.slot_of[rows]
-        near = np.subtract.outer(slots, np.arange(1, count + 1)).clip(0)
-        said = np.where(slots[:, np.newaxis] >= 0, self.row_at[near], -1).tolist()
-        return [[it for it in some if it >= 0] for some in said]
+        slots = self.slot_of[rows[:, np.newaxis]]
+        said = self.row_at[(slots - np.arange(1, count + 1)).clip(0)]
+        return [[it for it in some if it >= 0] for some in np.where(slots < 0, -1, said).tolist()]
 
     @property
     def nbytes(self) -> int:
