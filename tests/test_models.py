@@ -46,7 +46,7 @@ def embedder_at(url: str, model: str = "hashing-32", **settings: Any) -> Any:
         ("embedder", "fastembed:"),
         ("embedder", "fastembed:bge@http://host"),
         ("embedder", "openai:two words"),
-        ("reranker", "local"),
+        ("reranker", "remote"),
         ("reranker", "host/rerank"),
         ("reranker", "@http://host/rerank"),
         ("reranker", ""),

@@ -96,8 +96,8 @@ def test_a_planted_fault_would_be_found() -> None:
         ({"llm_model": ""}, "llm_model (KEMEM_LLM_MODEL) must have at least 1 character, not ''"),
         (
             {"reranker": "m@http://host:port/rerank"},
-            "reranker (KEMEM_RERANKER) must be none, URL or MODEL@URL, where a URL begins as "
-            "http://host or https://host, not 'm@http://host:port/rerank'",
+            "reranker (KEMEM_RERANKER) must be local, none, URL or MODEL@URL, where a URL begins "
+            "as http://host or https://host, not 'm@http://host:port/rerank'",
         ),
         *(
             (

@@ -217,6 +217,7 @@ def open_deps(settings: Settings, backends: Backends) -> Deps:
         graph=backends.graph or open_graph(settings),
         vectors=backends.vectors,
         reranker=backends.reranker or open_reranker(settings),
+        reads=backends.reranker is None and settings.reranker == "local",
         clock=backends.clock or system_clock,
         llm_timeout=settings.llm_timeout_seconds,
         llm_context=settings.llm_context_tokens,

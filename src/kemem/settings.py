@@ -37,7 +37,7 @@ _OPENAI = r"(?:(?!://)[^\s@])+"  # without an address no @: what follows it was 
 _EMBEDDERS = re.compile(rf"local|none|fastembed:{_NAME}|openai:(?:{_OPENAI}|{_NAME}(?<!@)@{_URL})")
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _PRICE = re.compile(r"([^\s=]+)\s*=\s*(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)")
-_RERANKERS = re.compile(rf"none|(?:{_NAME}@)?{_URL}")
+_RERANKERS = re.compile(rf"local|none|(?:{_NAME}@)?{_URL}")
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _JSON_EXAMPLES = {"projects": '{"acme": {}}', "ontology": '{"notes": {"bug_report": "…"}}'}
 _POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://")
@@ -121,8 +121,9 @@ class Settings(BaseSettings):
         default=30, gt=0, description="Timeout for vectors; after it, a job retries."
     )
     reranker: str = Field(
-        default="none",
-        description="URL or MODEL@URL: a server that reorders the best hits; none: no reranking.",
+        default="local",
+        description="local: the network that comes with the package reads the best hits; none: no "
+        "reranking; URL or MODEL@URL: a server that reorders them.",
     )
     reranker_api_key: SecretStr | None = Field(
         default=None, min_length=1, description="Key of the reranker."
@@ -365,7 +366,7 @@ class Settings(BaseSettings):
     @classmethod
     def _check_reranker(cls, value: str) -> str:
         if not _RERANKERS.fullmatch(value) or not _has_port(split_url(value)[1]):
-            known = "none, URL or MODEL@URL"
+            known = "local, none, URL or MODEL@URL"
             raise ValueError(f"must be {known}, {_HTTP}, not {shown_model(value)!r:.80}")
         return value
 

@@ -1462,7 +1462,7 @@ export interface SearchRequest {
   filters?: Record<string, unknown> | null;
   /** The lowest score, 0-1. */
   threshold?: number | null;
-  /** Use the reranker, if the server has one. */
+  /** Let the reranker read the best hits. */
   rerank?: boolean;
   /** Only memories of these kinds. */
   kinds?: Array<"message" | "user_info" | "knowledge" | "experience" | "short_term"> | null;

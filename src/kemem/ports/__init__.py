@@ -271,6 +271,7 @@ class Deps:
     clock: Callable[[], Micros]
     llm: LLM | None = None
     reranker: Reranker | None = None
+    reads: bool = False  # the network that comes with the package reads the best candidates
     graph: GraphMirror | None = None  # a graph database beside the store
     vectors: VectorIndex | None = None  # a vector database beside the store
     llm_timeout: float = LLM_TIMEOUT

@@ -27,10 +27,11 @@ from kemem.search.features import JUDGED, Candidate, Column
 from kemem.search.feedback import VOTES, by_votes
 from kemem.search.fuse import SignalHits, Signals, fuse
 from kemem.search.hops import Hop, combined, follow, hops_from, still_certain
-from kemem.search.judge import JUDGED_MODEL, Meant, judge
+from kemem.search.judge import JUDGED_MODEL, Meant, is_large, judge
 from kemem.search.pages import MAX_PAGE, page_limit
 from kemem.search.present import present, said_once
 from kemem.search.previous import Nearest, join, nearest_before, scale, scaled
+from kemem.search.reader import read_together
 from kemem.search.rerank import rerank
 from kemem.search.topics import asked_notes
 from kemem.search.understand import Mode, ParsedQuery, understand
@@ -73,9 +74,7 @@ async def search(
     check_query(text, field)
     most = _checked(limit, rerank=reranked, explain=explain, count=count, past=past)
     now = deps.clock() if where.known_by is None else where.known_by
-    # What reads long texts runs in a thread: it would block the event loop.
-    parsing = partial(understand, text, now, mode, keywords, field)
-    query = parsing() if len(text) <= _BRIEF else await asyncio.to_thread(parsing)
+    query = await _understood(partial(understand, text, now, mode, keywords, field), text)
     if past and query.question:
         query = replace(query, question=replace(query.question, past=True, topics=frozenset()))
     past = past or is_about_past(text, now, query.times)
@@ -105,7 +104,8 @@ async def search(
         words = query.query if explain else None
         return len(hits), [present(it, response.contexts, words, hops) for it in best]
 
-    judging = partial(_in_order, query, found, hops, *_candidates(ranked, response))
+    read = text if reranked and deps.reads else None
+    judging = partial(_in_order, query, found, hops, *_candidates(ranked, response), read)
     total, best = await _finished(judging, finish, text, reranker)
     language: Literal["zh", "en"] = "zh" if is_chinese(text) else "en"
     until = next_end(response.rows.values(), now)
@@ -117,6 +117,11 @@ def _checked(limit: int, **flags: bool) -> int:
     for name, flag in flags.items():
         check_flag(flag, name)
     return page_limit(limit, "limit")
+
+
+async def _understood(parsing: Callable[[], ParsedQuery], text: str) -> ParsedQuery:
+    """What a question asks; a long one is read in a thread: it would block the event loop."""
+    return parsing() if len(text) <= _BRIEF else await asyncio.to_thread(parsing)
 
 
 async def _finished(
@@ -138,13 +143,20 @@ def _in_order(
     hops: Sequence[Hop],
     candidates: Sequence[Candidate],
     hits: Sequence[Hit],
+    read: str | None,
 ) -> Sequence[Hit]:
-    """Hits by how well they answer, where a question is asked; without what is said twice."""
+    """Hits by how well they answer, where a question is asked; without what is said twice.
+
+    What is to be `read` with the best of them is the question, where they are many.
+    """
     if query.question and candidates:
         asked = [(query.question, found.meant), *((it.question, Meant(it.vector)) for it in hops)]
         some, among = candidates[:JUDGED], len(found.signals.whole.vectors)
         judged = [judge(*it, some, among).scores for it in asked]
-        hits = _by_judgement(hits, combined(judged, hops, some))
+        scores = combined(judged, hops, some)
+        if read is not None and is_large(among):
+            scores = read_together(read, some, scores)
+        hits = _by_judgement(hits, scores)
         if not query.question.past:
             hits = below_parts(hits, {key_of(it.row): it.context for it in candidates})
     return said_once(hits)

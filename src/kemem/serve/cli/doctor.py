@@ -264,6 +264,8 @@ def _services(settings: Settings) -> Iterator[Check]:
         yield Check("llm", Phrase("{name} at {address}, {key}; it was not called", **found))
     if settings.reranker == "none":
         yield Check("reranker", Phrase("none: hits stay in the order of the search"))
+    elif settings.reranker == "local":
+        yield Check("reranker", Phrase("local: the network that comes with the package"))
     else:
         found = {"name": shown_model(settings.reranker), "key": _key(settings.reranker_api_key)}
         yield Check("reranker", Phrase("{name}, {key}; it was not called", **found))
