@@ -64,6 +64,7 @@ NO_TIME: tuple[Switch, ...] = ((fuse, "IN_TIME", 0.0),)
 NO_MEANING: tuple[Switch, ...] = ((fuse, "WORDS", 1.0),)
 NO_JUDGE: tuple[Switch, ...] = ((recipe, "judge", as_ranked),)
 NO_LARGE: tuple[Switch, ...] = ((judge, "LARGE", math.inf),)
+NO_READER: tuple[Switch, ...] = ((recipe, "read_together", lambda _, __, scores: scores),)
 NO_HOPS: tuple[Switch, ...] = ((recipe, "hops_from", no_hops),)
 STAGES: dict[str, tuple[Switch, ...]] = {
     "all stages": (),
@@ -77,6 +78,7 @@ STAGES: dict[str, tuple[Switch, ...]] = {
     "without vectors": NO_MEANING,
     "without the judge": NO_JUDGE,
     "without the judge of large memories": NO_LARGE,
+    "without the local reranker": NO_READER,
     "without a second hop": NO_HOPS,
     "own words and vectors only": (
         *NO_CONTEXT,
@@ -86,6 +88,7 @@ STAGES: dict[str, tuple[Switch, ...]] = {
         *NO_LABELS,
         *NO_TIME,
         *NO_JUDGE,
+        *NO_READER,
         *NO_HOPS,
     ),
 }
