@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.lives import in_haystack, read_lives
-from kemem.search.reader import LONGEST, QUESTION, Reader
+from kemem.search.reader import LONGEST, Reader, Shown
 from kemem.text.passage import content_words, last_question, passage
 from kemem.text.summary import sentences
 
@@ -72,10 +72,6 @@ class Vocabulary(Reader):
     def __init__(self, path: Path) -> None:
         self._places = json.loads(path.read_text("utf-8"))["model"]["vocab"]
         self._pieces = lru_cache(maxsize=1 << 17)(self._split)
-
-    def row(self, question: str, before: str, text: str) -> tuple[list[int], list[int]]:
-        """The tokens of a pair, and their kinds."""
-        return self._row(self.tokens(question)[:QUESTION], before, text)
 
 
 def of_talks(path: Path) -> Iterator[Memory]:
@@ -211,15 +207,14 @@ def _before(told: Sequence[Told], at: int, own: int = -1) -> str:
     return told[at - 1].text if known else ""
 
 
-def _shown(it: Told, before: str, words: frozenset[str]) -> tuple[str, str]:
+def _shown(it: Told, before: str, words: frozenset[str]) -> Shown:
     """A text as `kemem.search.reader` shows it."""
-    speaker, asked = it.speaker.strip().lower(), last_question(before)
-    return f"{speaker}: {asked}" if speaker else asked, passage(it.text, words)
+    return Shown(it.speaker.strip().lower(), last_question(before), passage(it.text, words))
 
 
 def save(path: Path, some: Sequence[Mapping[str, Any]], vocabulary: Vocabulary) -> None:
     """Lists as arrays: tokens, kinds and lengths of pairs; where lists begin, and their answers."""
-    pairs = [vocabulary.row(it["question"], *text) for it in some for text in it["texts"]]
+    pairs = [vocabulary.row(it["question"], text) for it in some for text in it["texts"]]
     ids, kinds = (
         np.zeros((len(pairs), LONGEST), np.uint16),
         np.zeros((len(pairs), LONGEST), np.uint8),

@@ -4,8 +4,8 @@ Words and vectors compare a question with each message as a whole. "What instrum
 is answered by "I've had my violin since I was six": only who reads both sees that. The network
 knows a word of one side by whether the other has it, and by which words usually answer it. It has
 two layers, weights of its own for Chinese and English (`reader_zh.npz`, `reader_en.npz`), and reads
-some twenty candidates in the time of a few milliseconds each. `python -m bench.train_reader`
-learns the weights; `docs/models.md` says from what.
+each candidate in two milliseconds. `python -m bench.train_reader` learns the weights;
+`docs/models.md` says from what.
 """
 
 import re
@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +24,24 @@ from kemem.text.language import is_chinese
 from kemem.text.passage import last_question, passage
 from kemem.text.reading import content
 
-READ = 20  # candidates that are read
+READ = 16  # candidates that are read: more would find a little more, and take longer
 SAY = 0.2  # of the network in the order: more takes what sounds like an answer for one
-QUESTION, BEFORE, LONGEST = 32, 16, 96  # tokens of a question, of what a text answers, of all
+QUESTION, ASKED, LONGEST = 32, 16, 96  # tokens of a question, of what a text answers, of all
 PAD, UNKNOWN, FIRST, BORDER = 0, 100, 101, 102  # places of these in both vocabularies
 _CJK = r"\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff"
 _TOKEN = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+|[^\w\s]|_")
-_LONG_WORD = 64
+_LONG_WORD = 64  # characters of a word at most that is looked for in pieces
 
 Floats = NDArray[np.float32]
 Tokens = tuple[int, ...]
+
+
+class Shown(NamedTuple):
+    """What is read of a candidate."""
+
+    speaker: str
+    asked: str  # what it may answer: the last question of the message before
+    text: str  # the part of it that the question is about
 
 
 def read_together(query: str, candidates: Sequence[Candidate], scores: Column) -> Column:
@@ -44,7 +53,7 @@ def read_together(query: str, candidates: Sequence[Candidate], scores: Column) -
     chinese, order = is_chinese(query), np.argsort(-scores, kind="stable")[:READ]
     words = frozenset(content(query))
     shown = [(at, _shown(candidates[at], words)) for at in order.tolist()]
-    same = [(at, it) for at, it in shown if is_chinese(it[1]) == chinese]
+    same = [(at, it) for at, it in shown if is_chinese(it.text) == chinese]
     if len(same) < 2 or scores[order[0]] <= 0:
         return scores
     values = _reader(chinese).values(query, [it for _, it in same])
@@ -55,11 +64,10 @@ def read_together(query: str, candidates: Sequence[Candidate], scores: Column) -
     return np.asarray(read * (scores.max() / read.max()))
 
 
-def _shown(candidate: Candidate, words: frozenset[str]) -> tuple[str, str]:
-    """What a text follows, and the part of it that the question is about."""
-    speaker, before = speaker_of(candidate.row), candidate.context.before
+def _shown(candidate: Candidate, words: frozenset[str]) -> Shown:
+    row, before = candidate.row, candidate.context.before
     asked = last_question(before[0].content) if before else ""
-    return f"{speaker}: {asked}" if speaker else asked, passage(candidate.row.content, words)
+    return Shown(speaker_of(row), asked, passage(row.content, words))
 
 
 class Reader:
@@ -76,10 +84,9 @@ class Reader:
         self._pieces = lru_cache(maxsize=1 << 15)(self._split)
         self._limit = ThreadpoolController().limit
 
-    def values(self, question: str, texts: Sequence[tuple[str, str]]) -> Column:
-        """How well each text answers, as a logarithm of odds; each with what comes before it."""
-        asked = self.tokens(question)[:QUESTION]
-        rows = [self._row(asked, *it) for it in texts]
+    def values(self, question: str, texts: Sequence[Shown]) -> Column:
+        """How well each text answers, as a logarithm of odds."""
+        rows = [self.row(question, it) for it in texts]
         lengths = [len(ids) for ids, _ in rows]
         values = np.zeros(len(rows))
         # Short texts and long ones apart: what fills up rows costs as much as what is said.
@@ -116,9 +123,11 @@ class Reader:
             start = end
         return tuple(pieces) or (UNKNOWN,)
 
-    def _row(self, asked: Sequence[int], before: str, text: str) -> tuple[list[int], list[int]]:
+    def row(self, question: str, shown: Shown) -> tuple[list[int], list[int]]:
         """The tokens of question and text, and their kinds: 1 of the text, 2 more if in both."""
-        told = [*self.tokens(before)[-BEFORE:], *self.tokens(text)]
+        asked = self.tokens(question)[:QUESTION]
+        told = self.tokens(f"{shown.speaker}:") if shown.speaker else []
+        told += [*self.tokens(shown.asked)[-ASKED:], *self.tokens(shown.text)]
         told = told[: LONGEST - len(asked) - 3]
         both = {*asked} & {*told}
         ids = [FIRST, *asked, BORDER, *told, BORDER]
