@@ -223,5 +223,7 @@ def test_a_place_that_cannot_be_is_refused(filled: Path, tmp_path: Path) -> None
     admin.move(str(filled), str(tmp_path / "new"), no_report, no_report)
     with pytest.raises(Conflict, match="new already"):
         admin.move(str(filled), str(tmp_path / "newer"), refused, refused)
+    with pytest.raises(Conflict, match="what was left of this store; name an empty one"):
+        admin.move(str(tmp_path / "new"), str(filled), refused, refused)
     with pytest.raises(Conflict, match="not empty"):
         admin.move(str(other), str(filled), refused, refused)

@@ -97,6 +97,16 @@ def test_a_wrong_password_is_not_repeated(postgres: str) -> None:
     ):
         memory.health()
     assert "swordfish" not in str(refused.value)
+    assert "refuses: password authentication failed" in str(refused.value)
+
+
+def test_a_database_that_is_not_there_is_told_by_its_name(postgres: str) -> None:
+    url = f"{postgres.rpartition('/')[0]}/nowhere"
+    with (
+        Memory(settings=load(database_url=url, embedder="none")) as memory,
+        pytest.raises(Unavailable, match='refuses: database "nowhere" does not exist'),
+    ):
+        memory.health()
 
 
 async def test_a_connection_that_breaks_is_replaced(fresh_database: Callable[[], str]) -> None:

@@ -104,6 +104,8 @@ class Move:
         self.is_done = is_same and moved_to is not None and MOVED_TO not in other
         if self.is_done:
             return
+        if is_same and MOVED_TO in other:
+            raise Conflict("the destination is what was left of this store; name an empty one")
         if is_same:
             raise Conflict("both places are the same store; name another one to move to")
         if moved_to is not None and begun != fingerprint:

@@ -47,6 +47,7 @@ _MIGRATING = 0x6B656D65  # key of the advisory lock that lets one process migrat
 _SCHEMA = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _PGVECTOR = "SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'vector'"
 
+_FATAL = re.compile(r"FATAL:\s+(.+)")  # why a server lets nobody in
 _SEALED = "KM001"  # SQLSTATE of a write to a store that was moved
 _REFUSE = (
     "CREATE FUNCTION kemem_sealed() RETURNS trigger LANGUAGE plpgsql AS "
@@ -219,7 +220,10 @@ class Postgres:
     def to_error(self, error: sa.exc.DBAPIError) -> KeMemError:
         state = getattr(error.orig, "sqlstate", None)
         if state is None:
-            return Unavailable(f"PostgreSQL at {self._url.host or 'its socket'} cannot be reached")
+            place = f"PostgreSQL at {self._url.host or 'its socket'}"
+            if refused := _FATAL.search(str(error.orig)):  # a wrong password, no such database
+                return Unavailable(f"{place} refuses: {refused[1]}")
+            return Unavailable(f"{place} cannot be reached")
         if state == _SEALED:
             return Unavailable("the store was moved, kemem doctor says where; nothing was written")
         if state == _TOO_LONG:
