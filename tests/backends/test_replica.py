@@ -1,7 +1,7 @@
 """Reads from a real standby: never behind what a process has written, and never needed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import psycopg
 import pytest
@@ -75,6 +75,26 @@ async def test_reads_go_on_where_the_standby_is_stopped(
         while "is not read from" not in caplog.text:  # a read says so, or the next comparison
             await asyncio.sleep(0.05)
     servers[1].start()
+
+
+async def test_another_store_is_no_replica(
+    servers: tuple[PostgresServer, PostgresServer],
+    fresh_database: Callable[[], str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A wrong name of a database: what it has is nobody's answer."""
+    stranger = fresh_database()
+    async with AsyncMemory(database_url=stranger, embedder=None, llm=None) as other:
+        await other.ingest("hotpot of another store", "u2")
+    urls = {"database_url": servers[0].url, "database_replica_url": stranger}
+    async with AsyncMemory(settings=load(**urls, embedder="none", llm="none")) as memory:
+        await memory.ingest("火锅", "u2")
+        async with asyncio.timeout(10):
+            while "it has another store" not in caplog.text:
+                assert await contents(memory, "u2") == {"火锅"}
+        await asyncio.sleep(1.2)  # longer than a comparison takes to count
+        assert await contents(memory, "u2") == {"火锅"}
+    assert caplog.text.count("it has another store") == 1
 
 
 def test_a_replica_needs_a_url() -> None:

@@ -8,6 +8,8 @@ from threading import Event, Lock, Thread
 
 import sqlalchemy as sa
 
+from kemem.errors import Unavailable
+from kemem.store.migrate import read_meta
 from kemem.store.pipeline import transaction
 from kemem.store.postgres import READ, create_engine, engine_of
 
@@ -90,6 +92,9 @@ class Replica:
             self._closing.wait(_INTERVAL)
 
     def _compare(self, primary: sa.Connection, standby: sa.Connection) -> None:
+        if read_meta(primary)["secret"] != read_meta(standby).get("secret"):
+            self.distrust(Unavailable("it has another store; name a standby of the primary"))
+            return
         while not self._closing.wait(_INTERVAL):
             now, begun = time.monotonic(), int(primary.execute(_begun).scalar_one())
             while int(standby.execute(_ended).scalar_one()) < begun:
