@@ -297,6 +297,19 @@ def open_store(settings: Settings) -> Store:
     )
 
 
+def measure_replica(settings: Settings) -> float | None:
+    """How many seconds the replica of the settings is behind; None without one.
+
+    Unavailable where it cannot be read from.
+    """
+    if settings.database_url is None or settings.database_replica_url is None:
+        return None
+    from kemem.store.replica import measure_delay
+
+    url = _database_url(settings.database_url, "database_url")
+    return measure_delay(url, _database_url(settings.database_replica_url, "database_replica_url"))
+
+
 def _database_url(text: str, field: str) -> URL:
     try:
         return make_url(text)

@@ -503,14 +503,15 @@ def _with_schema(url: str, project: str, *, is_own: bool) -> str:
     return f"{url}{'&' if query else '?'}schema=kemem_{project}"
 
 
-def _check_apart(settings: Settings) -> None:
-    """Refuse projects with a wrong setting, and two memories in one place."""
+def _check_apart(settings: Settings, given: Iterable[str]) -> None:
+    """Refuse projects with a wrong setting, two memories in one place and a replica of none."""
     owners: dict[tuple[str, str], str] = {}
     for name in (None, *settings.projects):
         try:
             own = settings if name is None else settings.of_project(name)
         except ValidationError as error:
             raise _refusal(error, f"projects.{name}.") from None
+        _check_replica(own, name, given)
         places = {it: getattr(own, it) for it in _OF_ONE_MEMORY}
         places["neo4j_url"] = own.neo4j_url and (own.neo4j_url, own.neo4j_database)
         for key, place in places.items():
@@ -519,6 +520,16 @@ def _check_apart(settings: Settings) -> None:
             if place is not None and other != (name or "the default memory"):
                 reason = f"setting projects.{name}.{key} is the same as that of {other}"
                 raise InvalidArgument(f"{reason}: each needs its own", field="projects")
+
+
+def _check_replica(settings: Settings, name: str | None, given: Iterable[str]) -> None:
+    """Refuse a replica of nothing, which nobody would read from."""
+    url = settings.database_replica_url
+    if url is not None and settings.database_url is None:
+        key = "database_replica_url" if name is None else f"projects.{name}.database_replica_url"
+        line = "" if key in given else _line_in_file(key)
+        reason = f"needs a database_url, whose standby {shown_url(url)} is"
+        raise InvalidArgument(f"{line}setting {_with_variable(key)} {reason}", field=key)
 
 
 def choose(settings: Settings | None, store: object = None, **values: Any) -> Settings:
@@ -538,8 +549,10 @@ def load(**given: Any) -> Settings:
     chosen = {name: value for name, value in given.items() if value is not None}
     if "data_dir" in chosen:
         chosen.setdefault("database_url", None)  # a directory that is named is meant
+        if chosen["database_url"] is None:
+            chosen.setdefault("database_replica_url", None)
     settings = Settings(**chosen)
-    _check_apart(settings)
+    _check_apart(settings, chosen)
     return settings if settings.project is None else settings.of_project(settings.project)
 
 

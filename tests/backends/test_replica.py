@@ -2,13 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy.engine import make_url
 
-from kemem import AsyncMemory, InvalidArgument
+from kemem import AsyncMemory, InvalidArgument, Memory, Unavailable
+from kemem.serve.cli.doctor import Check, examine
+from kemem.serve.cli.language import in_language, translated_error
 from kemem.settings import load
+from kemem.store.replica import measure_delay
 from kemem.testing.postgres import PostgresServer, postgres_server, standby_of
+from tests.command import kemem
 
 READS = "SELECT count(*) FROM pg_stat_activity WHERE query = 'COMMIT'"
 
@@ -95,6 +101,72 @@ async def test_another_store_is_no_replica(
         await asyncio.sleep(1.2)  # longer than a comparison takes to count
         assert await contents(memory, "u2") == {"火锅"}
     assert caplog.text.count("it has another store") == 1
+
+
+def examined(primary: str, replica: str) -> Check:
+    """What the doctor says of a replica."""
+    urls = {"database_url": primary, "database_replica_url": replica}
+    checks = examine(load(**urls, embedder="none", llm="none"))
+    return next(it for it in checks if it.name == "replica")
+
+
+def test_the_doctor_looks_at_the_replica(
+    servers: tuple[PostgresServer, PostgresServer], fresh_database: Callable[[], str]
+) -> None:
+    """Whether it can be reached and is a copy of this store, and how far behind it is."""
+    primary, standby = servers[0].url, servers[1].url
+    with Memory(database_url=primary, embedder=None, llm=None) as memory:
+        memory.ingest("火锅 hotpot", "u")
+    check = examined(primary, standby)
+    assert check.healthy and check.found.endswith(" s behind") and "***" in check.found
+    for chinese, wrong in {
+        "不是备库": primary,
+        "另一个存储": fresh_database(),  # an empty one
+        "无法连接": standby.replace(str(make_url(standby).port), "1"),
+        "不是 URL": "standby",
+    }.items():
+        check = examined(primary, wrong)
+        assert not check.healthy and "is not read from: " in check.found
+        assert chinese in in_language("zh", check.found)
+        assert "从主库读取" in in_language("zh", check.advice)
+
+
+def test_a_standby_that_stands_still_is_behind(
+    servers: tuple[PostgresServer, PostgresServer],
+) -> None:
+    """And says for how long."""
+    urls = [make_url(it.url) for it in servers]
+    with Memory(database_url=servers[0].url, embedder=None, llm=None) as memory:
+        memory.ingest("hotpot", "u")
+        assert measure_delay(*urls) < 5
+        with psycopg.connect(servers[1].url, autocommit=True) as standby:
+            standby.execute("SELECT pg_wal_replay_pause()")
+            memory.ingest("火锅", "u")
+            with pytest.raises(Unavailable, match=r"0\.2 seconds ago; its last commit is \d+ s"):
+                measure_delay(*urls, patience=0.2)
+            standby.execute("SELECT pg_wal_replay_resume()")
+    assert measure_delay(*urls) < 5
+
+
+def test_a_replica_needs_a_primary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be ignored without a word; no password is shown."""
+    monkeypatch.chdir(tmp_path)
+    url = "postgresql://kemem:s3cret@standby/kemem"
+    monkeypatch.setenv("KEMEM_DATABASE_REPLICA_URL", url)
+    needs = "needs a database_url, whose standby postgresql://kemem:***@standby/kemem is"
+    with pytest.raises(InvalidArgument) as refused:
+        load()
+    place = "setting database_replica_url (KEMEM_DATABASE_REPLICA_URL) "
+    assert refused.value.message == place + needs
+    chinese = translated_error(refused.value.message, "zh")
+    assert chinese.endswith("需要 database_url：postgresql://kemem:***@standby/kemem 应是它的备库")
+    ran = kemem(tmp_path, "doctor", KEMEM_DATABASE_REPLICA_URL=url, LC_ALL="zh_CN.UTF-8")
+    assert ran.returncode == 2 and chinese in ran.stderr
+    assert load(data_dir=tmp_path).database_replica_url is None  # a directory that is named is meant
+    monkeypatch.delenv("KEMEM_DATABASE_REPLICA_URL")
+    own = {"acme": {"data_dir": "d", "database_replica_url": url}}
+    with pytest.raises(InvalidArgument, match="projects.acme.database_replica_url .* needs a data"):
+        load(database_url="postgresql://127.0.0.1/x", projects=own)
 
 
 def test_a_replica_needs_a_url() -> None:

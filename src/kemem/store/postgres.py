@@ -220,10 +220,7 @@ class Postgres:
     def to_error(self, error: sa.exc.DBAPIError) -> KeMemError:
         state = getattr(error.orig, "sqlstate", None)
         if state is None:
-            place = f"PostgreSQL at {self._url.host or 'its socket'}"
-            if refused := _FATAL.search(str(error.orig)):  # a wrong password, no such database
-                return Unavailable(f"{place} refuses: {refused[1]}")
-            return Unavailable(f"{place} cannot be reached")
+            return unreachable(self._url, error)
         if state == _SEALED:
             return Unavailable("the store was moved, kemem doctor says where; nothing was written")
         if state == _TOO_LONG:
@@ -305,6 +302,14 @@ class Postgres:
         # The width and an unused number stand before the values.
         numbers = np.frombuffer(joined, dtype=">u2").reshape(count, -1)
         return numbers[:, 2:].astype(np.uint16)
+
+
+def unreachable(url: sa.URL, error: sa.exc.DBAPIError) -> Unavailable:
+    """Why there is no connection to a server."""
+    place = f"PostgreSQL at {url.host or 'its socket'}"
+    if refused := _FATAL.search(str(error.orig)):  # a wrong password, no such database
+        return Unavailable(f"{place} refuses: {refused[1]}")
+    return Unavailable(f"{place} cannot be reached")
 
 
 def _parts(row: IndexedText) -> Iterator[str]:

@@ -11,7 +11,8 @@ import sqlalchemy as sa
 from kemem.errors import Unavailable
 from kemem.store.migrate import read_meta
 from kemem.store.pipeline import transaction
-from kemem.store.postgres import READ, create_engine, engine_of
+from kemem.store.postgres import READ, create_engine, engine_of, unreachable
+from kemem.store.schema import meta
 
 log = logging.getLogger("kemem")
 
@@ -19,11 +20,17 @@ _OLDEST = 1.0  # seconds that what is read may be behind the primary
 _INTERVAL = 0.2  # between two comparisons
 _PAUSE = 0.02  # until a standby is looked at again that is behind
 _MARKS = 10_000  # users that are remembered, at least
+_PATIENCE = 5.0  # seconds that who asks how far behind a standby is waits for it
 
 # Every transaction before the first of these numbers has ended, and none after the second has.
 _snapshot = sa.func.pg_current_snapshot()
 _ended = sa.select(sa.cast(sa.func.pg_snapshot_xmin(_snapshot), sa.Text))
 _begun = sa.select(sa.cast(sa.func.pg_snapshot_xmax(_snapshot), sa.Text))
+_is_standby = sa.select(sa.func.pg_is_in_recovery())
+# The age of the last commit that a standby has; NULL where it does not say.
+_age = sa.extract("epoch", sa.func.clock_timestamp() - sa.func.pg_last_xact_replay_timestamp())
+_behind = sa.select(sa.cast(_age, sa.Float))
+_OTHER_STORE = "it has another store; name a standby of the primary"
 
 
 class Replica:
@@ -35,10 +42,7 @@ class Replica:
     def __init__(self, primary: sa.URL, url: sa.URL, connections: int, timeout: float) -> None:
         self._host = url.host or "its socket"
         self._engine = engine_of(url, connections, timeout)
-        self._compared = [
-            create_engine(it, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
-            for it in (primary, url)
-        ]
+        self._compared = [*map(_plain_engine, (primary, url))]
         self._current_at = float("-inf")  # it has all that was committed by then
         self._is_trusted = True
         self._written: dict[str, float] = {}  # users, and when
@@ -92,8 +96,8 @@ class Replica:
             self._closing.wait(_INTERVAL)
 
     def _compare(self, primary: sa.Connection, standby: sa.Connection) -> None:
-        if read_meta(primary)["secret"] != read_meta(standby).get("secret"):
-            self.distrust(Unavailable("it has another store; name a standby of the primary"))
+        if not _is_copy(primary, standby):
+            self.distrust(Unavailable(_OTHER_STORE))
             return
         while not self._closing.wait(_INTERVAL):
             now, begun = time.monotonic(), int(primary.execute(_begun).scalar_one())
@@ -101,3 +105,47 @@ class Replica:
                 if self._closing.wait(_PAUSE):
                     return
             self._current_at, self._is_trusted = now, True
+
+
+def measure_delay(primary: sa.URL, url: sa.URL, patience: float = _PATIENCE) -> float:
+    """Seconds until a standby has what a primary has now; Unavailable if it is not read from.
+
+    A primary that cannot be reached is said to be so, too.
+    """
+    at = primary
+    try:
+        with _plain_engine(primary).connect() as first:
+            at = url
+            with _plain_engine(url).connect() as standby:
+                return _measure_delay(first, standby, patience)
+    except sa.exc.DBAPIError as error:
+        state = getattr(error.orig, "sqlstate", None)
+        if state is None:
+            raise unreachable(at, error) from None
+        raise Unavailable(f"the replica refused (SQLSTATE {state})") from None
+
+
+def _measure_delay(primary: sa.Connection, standby: sa.Connection, patience: float) -> float:
+    if not _is_copy(primary, standby):
+        raise Unavailable(_OTHER_STORE)
+    if not standby.execute(_is_standby).scalar_one():
+        raise Unavailable("it is no standby, and follows nobody; name a standby of the primary")
+    started, begun = time.monotonic(), int(primary.execute(_begun).scalar_one())
+    while int(standby.execute(_ended).scalar_one()) < begun:
+        if time.monotonic() - started > patience:
+            waited, age = f"{patience:g}", standby.execute(_behind).scalar_one()
+            last = "" if age is None else f"; its last commit is {age:.0f} seconds old"
+            raise Unavailable(f"it lacks what began {waited} seconds ago{last}")
+        time.sleep(_PAUSE)
+    return time.monotonic() - started
+
+
+def _plain_engine(url: sa.URL) -> sa.Engine:
+    return create_engine(url, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
+
+
+def _is_copy(primary: sa.Connection, standby: sa.Connection) -> bool:
+    """Whether a standby has the store that a primary has."""
+    if not sa.inspect(standby).has_table(meta.name):
+        return False
+    return read_meta(primary)["secret"] == read_meta(standby).get("secret")

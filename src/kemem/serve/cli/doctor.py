@@ -20,8 +20,8 @@ from kemem.ports import Embedder
 from kemem.ports.faults import OPENAI
 from kemem.records import Health, Matrix
 from kemem.records.batch import Job
-from kemem.runtime import open_embedder, open_llm
-from kemem.serve.cli.language import Phrase, t
+from kemem.runtime import measure_replica, open_embedder, open_llm
+from kemem.serve.cli.language import ErrorPhrase, Phrase, t
 from kemem.settings import CONFIG_FILE, OF_THE_PROCESS, Settings, shown_model, shown_url
 from kemem.sync import Memory
 
@@ -157,14 +157,30 @@ def _store(settings: Settings) -> list[Check]:
             jobs = memory.jobs(_JOBS)
     except KeMemError as error:
         advice = Phrase("follow the message, or choose another store: --data-dir, --database-url")
-        return [Check("store", Phrase("{error}", error=error.message), advice)]
+        return [Check("store", ErrorPhrase(error.message), advice)]
     names = ("backend", "schema_version", "messages", "notes", "vectors")
     found = Phrase(
         "{backend}, schema {schema_version}, messages: {messages}, notes: {notes}, "
         "vectors: {vectors}",
         **{name: getattr(health, name) for name in names},
     )
-    return [Check("store", found), _jobs(health, jobs)]
+    return [Check("store", found), *_replica(settings), _jobs(health, jobs)]
+
+
+def _replica(settings: Settings) -> Iterator[Check]:
+    """Whether the replica, if there is one, can be read from."""
+    url = settings.database_replica_url
+    if url is None:
+        return
+    advice = Phrase("mend the cause or remove the setting; until then, the primary is read")
+    try:
+        seconds = measure_replica(settings)
+    except KeMemError as error:
+        names = {"address": shown_url(url), "error": ErrorPhrase(error.message)}
+        yield Check("replica", Phrase("{address} is not read from: {error}", **names), advice)
+    else:
+        names = {"address": shown_url(url), "seconds": f"{seconds:.1f}"}
+        yield Check("replica", Phrase("{address} follows, {seconds} s behind", **names))
 
 
 def _jobs(health: Health, jobs: list[Job]) -> Check:
@@ -187,8 +203,9 @@ def _jobs(health: Health, jobs: list[Job]) -> Check:
 
 
 def only_store(settings: Settings) -> Settings:
-    """The settings without models and graph database."""
-    return settings.model_copy(update={"embedder": "none", "llm": "none", "neo4j_url": None})
+    """The settings without models, graph database and replica."""
+    none = {"embedder": "none", "llm": "none", "neo4j_url": None, "database_replica_url": None}
+    return settings.model_copy(update=none)
 
 
 def _embedder(settings: Settings) -> Check:

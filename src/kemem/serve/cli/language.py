@@ -53,6 +53,13 @@ class Phrase(str):
         return phrase
 
 
+class ErrorPhrase(Phrase):
+    """An error of the library, which `t` recognizes by its pattern."""
+
+    def __new__(cls, error: str) -> "ErrorPhrase":
+        return super().__new__(cls, "{error}", error=error)  # type: ignore[return-value]
+
+
 def t(text: str, **values: object) -> str:
     """A text in the language of the reader, with values in its places.
 
@@ -63,6 +70,8 @@ def t(text: str, **values: object) -> str:
 
 def in_language(language: str, text: str, **values: object) -> str:
     """A text in a language, with values in its places."""
+    if isinstance(text, ErrorPhrase):
+        return translated_error(str(text), language)
     if isinstance(text, Phrase):
         return in_language(language, text.template, **text.values)
     shown = catalogue().get(text, text) if language == "zh" else text
