@@ -8,6 +8,7 @@ from kemem.add.edit import Policy, run_forget
 from kemem.add.embed import (
     mirror_jobs,
     prepare,
+    put_back,
     read_pages,
     reschedule,
     run_embed,
@@ -101,7 +102,8 @@ async def run_due(
     turns = turns or Turns()
     if not debounce and deps.llm is not None:
         await _stop_waiting(deps)
-    while job := await deps.store.claim(deps.clock(), deps.lease):
+    await _take_up(deps)
+    while job := await _claim(deps):
         due, gives_way = job.due, deps.llm is not None and job.kind in _ASKING
         gives_way = gives_way and deps.clock() - due < _LONGEST_DELAY
         try:
@@ -120,9 +122,38 @@ async def run_due(
             if not isinstance(error, Unavailable):
                 error = Unavailable(f"the job failed: {type(error).__name__}")
             log.warning("%s; job %s will try again", error.message, job.job_id)
-            await deps.store.apply(reschedule(job, error, deps.clock()))
+            await put_back(job, error, deps)
         done += 1
     return done
+
+
+async def _claim(deps: Deps) -> Job | None:
+    now = deps.clock()
+    try:
+        return await deps.store.claim(now, deps.lease)
+    except Unavailable:  # perhaps after it was claimed
+        deps.held.add_claim(now + deps.lease)
+        raise
+
+
+async def _take_up(deps: Deps) -> None:
+    """Let the jobs that the store went away from be due now, instead of after their lease.
+
+    One that saw that more than once may be the cause, and is tried after a pause.
+    """
+    held, now = deps.held.take(), deps.clock()
+    if held is None:
+        return
+    try:
+        for job in await deps.store.jobs(None, ids=held.ids):
+            if job.state == "pending" and job.due > now and held.has(job):
+                batch = Batch(jobs=(replace(job, due=now),), only_if=(job,))
+                if job.attempts > 1:
+                    batch = reschedule(job, Unavailable("the store went away meanwhile"), now)
+                await deps.store.apply(batch)
+    except Unavailable:
+        deps.held.join(held)
+        raise
 
 
 async def _with_waiting(job: Job, deps: Deps) -> tuple[Job, Micros]:

@@ -7,10 +7,13 @@ import psycopg
 import pytest
 
 from kemem import AsyncMemory, Unavailable
+from kemem.ports import Prompt
 from kemem.settings import load
+from kemem.testing import ScriptedLLM
 from kemem.testing.postgres import PostgresServer, postgres_server
 
 WRITERS = 4
+FACTS = {"我不吃辣，我住在杭州。": "用户不吃辣", "I am vegan, and live in Oslo.": "User is vegan"}
 
 
 async def restart_under_load(server: PostgresServer, memory: AsyncMemory) -> tuple[set[str], int]:
@@ -55,6 +58,32 @@ async def test_a_restart_under_load_loses_nothing() -> None:
                 page = await memory.messages(f"u{number}", page_size=1000)
                 own = {name for name in acknowledged if name.startswith(f"m{number}_")}
                 assert own <= {message.message_id for message in page.items}
+
+
+async def test_a_job_under_a_restart_is_taken_up_again() -> None:
+    """By the worker that held it, at once and not when its lease has ended; it is done once."""
+    with postgres_server() as server:
+
+        def answer(prompt: Prompt) -> object:
+            if len(llm.calls) == 1:
+                server.stop()  # what the answer says cannot be written, nor that it was not
+            said = prompt[-1]["content"].rpartition("<conversation>")[2]
+            return {"facts": [{"text": fact} for text, fact in FACTS.items() if text in said]}
+
+        llm = ScriptedLLM([answer], repeat=True)
+        settings = load(database_url=server.url, embedder="none")
+        async with AsyncMemory(settings=settings, llm=llm) as memory:
+            for text in FACTS:
+                await memory.add(text, "u", wait=False)
+            for _ in range(2):
+                with pytest.raises(Unavailable, match="PostgreSQL"):
+                    await memory.run_jobs()
+            await asyncio.to_thread(server.start)
+            assert await memory.run_jobs()
+            assert await memory.jobs() == []
+            texts = [it.memory for it in await memory.get_all("u")]
+            assert all(texts.count(fact) == 1 for fact in FACTS.values()), texts
+            assert len({it.id for it in await memory.get_all("u")}) == len({*texts})
 
 
 async def test_a_statement_that_takes_too_long_is_given_up(store_database: str) -> None:

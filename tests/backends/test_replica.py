@@ -135,17 +135,17 @@ def test_a_standby_that_stands_still_is_behind(
     servers: tuple[PostgresServer, PostgresServer],
 ) -> None:
     """And says for how long."""
-    urls = [make_url(it.url) for it in servers]
+    primary, replica = (make_url(it.url) for it in servers)
     with Memory(database_url=servers[0].url, embedder=None, llm=None) as memory:
         memory.ingest("hotpot", "u")
-        assert measure_delay(*urls) < 5
+        assert measure_delay(primary, replica) < 5
         with psycopg.connect(servers[1].url, autocommit=True) as standby:
             standby.execute("SELECT pg_wal_replay_pause()")
             memory.ingest("火锅", "u")
             with pytest.raises(Unavailable, match=r"0\.2 seconds ago; its last commit is \d+ s"):
-                measure_delay(*urls, patience=0.2)
+                measure_delay(primary, replica, patience=0.2)
             standby.execute("SELECT pg_wal_replay_resume()")
-    assert measure_delay(*urls) < 5
+    assert measure_delay(primary, replica) < 5
 
 
 def test_a_replica_needs_a_primary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,10 +162,14 @@ def test_a_replica_needs_a_primary(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert chinese.endswith("需要 database_url：postgresql://kemem:***@standby/kemem 应是它的备库")
     ran = kemem(tmp_path, "doctor", KEMEM_DATABASE_REPLICA_URL=url, LC_ALL="zh_CN.UTF-8")
     assert ran.returncode == 2 and chinese in ran.stderr
-    assert load(data_dir=tmp_path).database_replica_url is None  # a directory that is named is meant
+    assert (
+        load(data_dir=tmp_path).database_replica_url is None
+    )  # a directory that is named is meant
     monkeypatch.delenv("KEMEM_DATABASE_REPLICA_URL")
     own = {"acme": {"data_dir": "d", "database_replica_url": url}}
-    with pytest.raises(InvalidArgument, match="projects.acme.database_replica_url .* needs a data"):
+    with pytest.raises(
+        InvalidArgument, match=r"projects\.acme\.database_replica_url .* needs a data"
+    ):
         load(database_url="postgresql://127.0.0.1/x", projects=own)
 
 

@@ -123,7 +123,7 @@ async def run_embed(
         vectors = await _vectors(rows, deps)
     except Unavailable as error:
         log.warning("%s; job %s will try again", error.message, job.job_id)
-        await deps.store.apply(reschedule(job, error, deps.clock()))
+        await put_back(job, error, deps)
         return error.message
     now = deps.clock()
     batch = Batch(vectors=vectors, jobs=vector_jobs(vectors, now, deps), done=(job.job_id,))
@@ -148,6 +148,15 @@ async def _vectors(rows: Sequence[Row], deps: Deps) -> tuple[Embedded, ...]:
         Embedded(owner, model, tuple(row.id for row in own), part)
         for (owner, own), part in zip(owned.items(), parts, strict=True)
     )
+
+
+async def put_back(job: Job, error: Unavailable, deps: Deps) -> None:
+    """Reschedule a job; if the store is away, whoever runs jobs next takes it up again."""
+    try:
+        await deps.store.apply(reschedule(job, error, deps.clock()))
+    except Unavailable:
+        deps.held.add(job)
+        raise
 
 
 def reschedule(job: Job, error: Unavailable, now: Micros) -> Batch:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from kemem.add.branch import Branch, by_session, has_moved, leave, read_branch
-from kemem.add.embed import embed_rows, read_pages, reschedule, run_embed, vector_jobs
+from kemem.add.embed import embed_rows, put_back, read_pages, run_embed, vector_jobs
 from kemem.add.experience import extract_experience
 from kemem.add.extract import READ, Work, extract_facts, mark_corrections, readable
 from kemem.add.parse import Parsed, Task, parse_turns, to_list, with_defaults
@@ -320,7 +320,7 @@ async def _try(
         except Unavailable as error:
             stored = "what rules read" if work.keeps_rules else "what was said"
             log.warning("%s; %s is stored, a job asks again", error.message, stored)
-            await deps.store.apply(reschedule(work.job, error, deps.clock()))
+            await put_back(work.job, error, deps)
             added = replace(_joined(added, read), pending=True)
             added = replace(added, problems=(*added.problems, error.message))
     return added

@@ -23,6 +23,7 @@ from kemem.ports.counts import Counted as Counted
 from kemem.ports.counts import read_census as read_census
 from kemem.ports.counts import read_holdings as read_holdings
 from kemem.ports.faults import fault, whose
+from kemem.ports.held import HeldJobs
 from kemem.ports.limits import MOST_PATIENCE, asking
 from kemem.ports.ontology import CurrentOntology
 from kemem.ports.pace import Pace
@@ -281,6 +282,7 @@ class Deps:
     settled: set[records.Model] = field(default_factory=set)  # unless the model is one of these
     ontology: CurrentOntology = field(default_factory=CurrentOntology)
     pace: Pace = field(default_factory=Pace, init=False)  # of the LLM: another has its own
+    held: HeldJobs = field(default_factory=HeldJobs)
     _locks: WeakValueDictionary[Scope, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     def lock(self, owner: Scope) -> asyncio.Lock:
