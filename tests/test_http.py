@@ -338,6 +338,7 @@ def test_a_server_without_its_store_lives_but_is_not_ready(tmp_path: Path) -> No
             answer = client.get("/v1/users/u/messages")
             assert refusal(answer) == unavailable
             assert "nowhere" not in answer.text
+            assert answer.headers["Retry-After"] == "2"
             if given:
                 assert metrics(client)["kemem_store_up"] == 0
             assert client.get("/healthz").json() == {"status": "alive"}

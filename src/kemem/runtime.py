@@ -88,6 +88,7 @@ class HitCounter:
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str, str]] = Counter()
+        self._is_failing = False  # which is said once
 
     def count(self, hits: Iterable[Hit]) -> None:
         """Count the first hits of a search; at most `_MAX_COUNTS` notes wait to be written."""
@@ -103,12 +104,15 @@ class HitCounter:
         counts, self._counts = self._counts, Counter()
         now = deps.clock()
         used = tuple(Use(*key, count, now) for key, count in counts.items())
+        was_failing, self._is_failing = self._is_failing, False
         try:
             if used:
                 await deps.store.apply(Batch(used=used))
         except Unavailable as error:
             self._counts.update(counts)
-            log.warning("%s; counts of hits are kept for later", error.message)
+            self._is_failing = True
+            if not was_failing:
+                log.warning("%s; counts of hits are kept for later", error.message)
 
 
 class Runtime(ProcessBound):

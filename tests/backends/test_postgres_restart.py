@@ -2,7 +2,9 @@
 
 import asyncio
 from itertools import count
+from pathlib import Path
 
+import httpx
 import psycopg
 import pytest
 
@@ -11,6 +13,7 @@ from kemem.ports import Prompt
 from kemem.settings import load
 from kemem.testing import ScriptedLLM
 from kemem.testing.postgres import PostgresServer, postgres_server
+from tests.server import running_server, wait_for
 
 WRITERS = 4
 FACTS = {"我不吃辣，我住在杭州。": "用户不吃辣", "I am vegan, and live in Oslo.": "User is vegan"}
@@ -84,6 +87,34 @@ async def test_a_job_under_a_restart_is_taken_up_again() -> None:
             texts = [it.memory for it in await memory.get_all("u")]
             assert all(texts.count(fact) == 1 for fact in FACTS.values()), texts
             assert len({it.id for it in await memory.get_all("u")}) == len({*texts})
+
+
+def test_a_server_says_once_that_its_store_is_away_and_that_it_is_back(tmp_path: Path) -> None:
+    """Not with each request that it refuses; these are told when to come again."""
+    asked = [{"query": it, "user_id": "u"} for it in ("辣", "spice")]
+    with postgres_server() as database:
+        running = running_server(tmp_path / "data", database_url=database.url)
+        with running as server, server.client() as client:
+
+            def search(number: int) -> httpx.Response:
+                return client.post("/v1/memories/search", json=asked[number % 2])
+
+            def logged(event: str) -> int:
+                return server.log.read_text("utf-8").count(f'"event": "{event}"')
+
+            assert search(0).status_code == 200
+            database.stop()
+            for number in range(10):
+                answer = search(number)
+                assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+                assert client.get("/readyz").status_code == 503
+            wait_for(lambda: logged("jobs failed") == 1)
+            assert 1 <= logged("cannot serve now") <= 4  # by its reason, not by its requests
+            assert logged("store does not answer") == 1
+            database.start()
+            wait_for(lambda: logged("jobs succeeded again") == 1)
+            assert search(1).status_code == 200
+            assert logged("jobs failed") == 1 and "Traceback" not in server.log.read_text("utf-8")
 
 
 async def test_a_statement_that_takes_too_long_is_given_up(store_database: str) -> None:

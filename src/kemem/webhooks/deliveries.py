@@ -32,6 +32,7 @@ class Deliveries:
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[int]] = {}  # by endpoint
         self._polling: asyncio.Task[None] | None = None
+        self._is_failing = False  # which is said once
 
     async def beside(self, work: Awaitable[int], deps: Deps, *, wait: bool) -> int:
         """Do other work, then deliver what is due; returns the steps of both.
@@ -57,9 +58,13 @@ class Deliveries:
     async def _poll(self, deps: Deps) -> None:
         try:
             while await self._start(deps):
+                self._is_failing = False
                 await asyncio.sleep(_POLL)
+            self._is_failing = False
         except KeMemError as error:  # the store may be away for a while
-            log.warning("%s; webhooks are delivered later", error.message)
+            if not self._is_failing:
+                log.warning("%s; webhooks are delivered later", error.message)
+            self._is_failing = True
 
     async def _start(self, deps: Deps) -> bool:
         """Start to deliver to every endpoint that is idle; False if there are no endpoints."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import Annotated, Any
 
-import structlog
 import typer
 from rich.text import Text
 from typer import Argument, Option
@@ -16,9 +15,8 @@ from kemem.errors import Unavailable
 from kemem.serve.cli.console import plain
 from kemem.serve.cli.language import t
 from kemem.serve.cli.terminal import Common, progress
+from kemem.serve.telemetry.seldom import seldom
 from kemem.sync import Memory
-
-log = structlog.get_logger("kemem")
 
 
 def jobs(
@@ -59,7 +57,7 @@ def work(
                 try:
                     _run_jobs([memory], common.as_json, quiet=True, debounce=True)
                 except Unavailable as error:  # the store may be away for a while
-                    log.warning("jobs failed", reason=error.message)
+                    seldom.warn("jobs failed", reason=error.message)
 
 
 def _run_jobs(memories: Sequence[Memory], as_json: bool, *, quiet: bool, debounce: bool) -> None:

@@ -15,7 +15,7 @@ from kemem.chat import ChatService, ErrorEvent, Event, GroupChatService, Member
 from kemem.chat.events import gather
 from kemem.chat.proxy import Proxy
 from kemem.chat.service import MAX_MEMBERS
-from kemem.errors import InvalidArgument
+from kemem.errors import InvalidArgument, Unavailable
 from kemem.records.serialization import Share
 from kemem.serve.http import responses, schemas
 from kemem.serve.http.auth import Caller
@@ -142,8 +142,8 @@ async def chat(body: ChatRequest, request: Request) -> Response:
         return _stream(events)
     (reply,) = await gather(events)
     if reply.error and not reply.text.strip():
-        failure = {"error": event_item(reply.error)["error"]}
-        return responses.json_response(failure, 503)
+        failure, away = {"error": event_item(reply.error)["error"]}, Unavailable("")
+        return responses.json_response(failure, away.status, responses.retry_after(away))
     return responses.json_response(reply.to_dict())
 
 

@@ -20,6 +20,7 @@ from kemem.errors import (
     did_you_mean,
     plain_reason,
 )
+from kemem.serve.telemetry.seldom import seldom
 
 NOT_FOUND = "not found"  # the same for what does not exist and for what belongs to another user
 
@@ -57,7 +58,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 def public_error(error: Exception) -> KeMemError:
     """The error for a caller, whatever the protocol; internals are logged and not disclosed."""
     if isinstance(error, Unavailable) and not isinstance(error, NotConfigured):
-        log.warning("cannot serve now", reason=error.message)  # it may name hosts and paths
+        seldom.warn("cannot serve now", reason=error.message)  # it may name hosts and paths
         return Unavailable("temporarily unavailable; nothing was half-written")
     if isinstance(error, KeMemError) and error.code != Internal.code:
         return _in_json_words(error)

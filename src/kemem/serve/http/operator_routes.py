@@ -5,7 +5,6 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import structlog
 from fastapi import APIRouter, Query, Request, Response
 from jinja2 import Environment, Template
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -31,14 +30,13 @@ from kemem.serve.http.schemas import (
 from kemem.serve.rpc.jsonrpc import MAX_BATCH, respond
 from kemem.serve.rpc.methods import READING, MemoryTools, reading_only
 from kemem.serve.telemetry.prometheus import report
+from kemem.serve.telemetry.seldom import seldom
 
 _NOTHING_LOADED = "default-src 'none'; style-src 'unsafe-inline'"
 _OWN_FILES = (  # Swagger UI has pictures in its styles
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-
-log = structlog.get_logger("kemem")
 
 router = APIRouter(route_class=OperatorRoute, tags=["operators"])
 probes = APIRouter(route_class=GuardedRoute, tags=["operators"])  # they need no credential
@@ -205,6 +203,6 @@ async def readyz(request: Request) -> Status:
     try:  # a small read; counting all rows is for /metrics
         await asyncio.gather(*(memory.jobs(limit=1) for memory in memories))
     except Exception as error:  # whatever keeps the store from answering, requests must wait
-        log.warning("store does not answer", kind=type(error).__name__)
+        seldom.warn("store does not answer", kind=type(error).__name__)
         raise Unavailable("the store does not answer") from None
     return Status(status="ready")

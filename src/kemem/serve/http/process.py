@@ -65,20 +65,19 @@ async def background_worker(
         for flush in flushes:
             await flush()
 
-    async def repeat(
-        work: Callable[[], Awaitable[object]], name: str, pause: float, wake: asyncio.Event
-    ) -> None:
+    async def repeat(work: _Attempts, pause: float, wake: asyncio.Event) -> None:
         while not stopping.is_set():
-            done = await _attempt(work, name)
+            done = await work()
             with suppress(TimeoutError):  # what was done may have left a job that waits for quiet
                 await asyncio.wait_for(wake.wait(), min(pause, _QUIET) if done else pause)
             if wake is has_jobs:
                 wake.clear()
 
-    run_jobs, journal = partial(memory.run_jobs, debounce=True), f"writing the journal{whose}"
+    run_jobs = _Attempts(partial(memory.run_jobs, debounce=True), f"jobs{whose}")
+    journal = _Attempts(write, f"writing the journal{whose}")
     workers = [
-        asyncio.create_task(repeat(run_jobs, f"jobs{whose}", _JOBS_SECONDS, has_jobs)),
-        asyncio.create_task(repeat(write, journal, _FLUSH_SECONDS, stopping)),
+        asyncio.create_task(repeat(run_jobs, _JOBS_SECONDS, has_jobs)),
+        asyncio.create_task(repeat(journal, _FLUSH_SECONDS, stopping)),
     ]
     try:
         yield has_jobs.set
@@ -89,16 +88,29 @@ async def background_worker(
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
-        await _attempt(write, journal)
+        await journal()
         await memory.close()
 
 
-async def _attempt(work: Callable[[], Awaitable[object]], name: str) -> object:
-    try:
-        return await work()
-    except Exception as error:  # the store may be away for a while; the next time it may answer
-        log.warning(f"{name} failed", kind=type(error).__name__)
-        return None
+class _Attempts:
+    """Work that is tried again and again; it is said once that it fails, and that it goes on."""
+
+    def __init__(self, work: Callable[[], Awaitable[object]], name: str) -> None:
+        self._work, self._name = work, name
+        self._is_failing = False
+
+    async def __call__(self) -> object:
+        was_failing, self._is_failing = self._is_failing, False
+        try:
+            done = await self._work()
+        except Exception as error:  # the store may be away for a while; the next time it may answer
+            self._is_failing = True
+            if not was_failing:
+                log.warning(f"{self._name} failed", kind=type(error).__name__)
+            return None
+        if was_failing:
+            log.warning(f"{self._name} succeeded again")
+        return done
 
 
 @contextmanager

@@ -14,13 +14,14 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from kemem.errors import InvalidArgument, KeMemError, NotFound, Unauthenticated
+from kemem.errors import InvalidArgument, KeMemError, NotFound, Unauthenticated, Unavailable
 from kemem.serve.http.errors import NOT_FOUND, invalid_values, public_error
 
 Emit = Callable[[str, dict[str, Any]], None]  # the name of an event, and its data
 Work = Callable[[Emit], Coroutine[Any, Any, None]]
 
 EVENT_STREAM = "text/event-stream"
+_PASSING = 2  # seconds until a store or model that is away may be back
 PAUSE = 15.0  # seconds of silence, then a comment keeps the connection alive
 
 _QUALITY = re.compile(r"q=([01](?:\.\d{0,3})?)")
@@ -49,8 +50,9 @@ def error_response(error: Exception) -> Response:
 
 
 def retry_after(error: KeMemError) -> dict[str, str]:
-    """The header that says when to try again, where an error knows it."""
-    seconds = error.details.get("retry_after")
+    """The header that says when to try again, where an error knows it or passes by itself."""
+    passes = error.status == Unavailable.status
+    seconds = error.details.get("retry_after", _PASSING if passes else None)
     return {} if seconds is None else {"Retry-After": str(seconds)}
 
 

@@ -5,18 +5,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client import metrics_core as core
 from prometheus_client.registry import Collector
 
 from kemem.serve.telemetry.metrics import Metrics, Timing
+from kemem.serve.telemetry.seldom import seldom
 
 Sample = tuple[Sequence[str], float]  # the values of its labels, and its value
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-log = structlog.get_logger("kemem")
 
 
 async def report(metrics: Metrics) -> bytes:
@@ -26,7 +24,7 @@ async def report(metrics: Metrics) -> bytes:
         await metrics.health.get()
         store_up = True
     except Exception as error:  # the other numbers matter most when the store is away
-        log.warning("store does not answer", kind=type(error).__name__)
+        seldom.warn("store does not answer", kind=type(error).__name__)
         store_up = False
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
