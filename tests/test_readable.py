@@ -114,3 +114,13 @@ def test_a_wrong_argument_is_named_with_the_class_that_was_called(
             assert str(raised.value) == f"Memory.{message_of_error}"
     assert Memory.add.__qualname__ == "Memory.add"
     assert "AsyncMemory" not in repr(memory.add)
+
+
+def test_a_page_is_a_list_of_its_items() -> None:
+    """As hits and memories are; its JSON stays that of a record."""
+    page = Page((Deletion(1), Deletion(2), Deletion(3)), "c_2")
+    assert [it.deleted for it in page] == [1, 2, 3]
+    assert (len(page), page[0], page[-1]) == (3, Deletion(1), Deletion(3))
+    assert page[1:] == (Deletion(2), Deletion(3)) and Deletion(2) in page
+    assert page and not Page(())
+    assert page.to_dict()["next_cursor"] == "c_2" and len(page.to_dict()["items"]) == 3

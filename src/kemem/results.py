@@ -1,15 +1,16 @@
 """What callers get back: typed, printable as part of a prompt, and as plain dicts on request."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Generic, Literal, TypeVar, overload
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, PlainSerializer
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from kemem.records import Link, Message, Micros, Note, Row
+from kemem.records.listed import Listed
 from kemem.records.ontology import OWN_TYPE
 from kemem.records.readable import readable_list, short
 from kemem.records.serialization import (
@@ -228,8 +229,10 @@ class Hit(Item):
 
 
 def next_end(rows: Iterable[Row], now: Micros) -> Micros | None:
-    """When the first of some rows will cease to be true, or expire."""
-    ends = (end for row in rows if isinstance(row, Note) for end in (row.valid_until, row.expires))
+    """When the first of some rows will cease to be true or to count, or expire."""
+    ends: list[Micros | None] = []
+    for row in rows:
+        ends += [row.valid_until, row.expires] if isinstance(row, Note) else [row.valid_until]
     return min((end for end in ends if end is not None and end > now), default=None)
 
 
@@ -239,7 +242,7 @@ def is_over(item: Item) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Memories(Record, Sequence[It], Generic[It]):
+class Memories(Record, Listed[It], Generic[It]):
     """Some memories in order; in an f-string they read as part of a prompt."""
 
     items: Annotated[tuple[It, ...], Field(serialization_alias="results")]
@@ -259,19 +262,6 @@ class Memories(Record, Sequence[It], Generic[It]):
     def __repr__(self) -> str:
         others = {"next_cursor": self.next_cursor, "missing": self.missing, "total": self.total}
         return readable_list("Memories", self.items, **others)
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __iter__(self) -> Iterator[It]:
-        return iter(self.items)
-
-    @overload
-    def __getitem__(self, index: int) -> It: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[It]: ...
-    def __getitem__(self, index: int | slice) -> It | Sequence[It]:
-        return self.items[index]
 
     def to_dict(self) -> dict[str, Any]:
         """{"results": [...]}, and beside it next_cursor, missing and total where there are any."""

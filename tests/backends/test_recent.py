@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import Engine, event
 
 from kemem.ports import Deps
-from kemem.records import MESSAGES, Scope, Where
+from kemem.records import MESSAGES, NOTES, Scope, Where
 from kemem.records.batch import Batch
-from kemem.results import Hit
+from kemem.results import Hit, Memories
 from kemem.search.recipe import search
 from kemem.store import recent
 from kemem.store.database import Database
@@ -18,7 +18,7 @@ from kemem.store.recent import RecentMessages
 from kemem.store.store import SqlStore
 from kemem.store.tables import Stored
 from kemem.testing import FakeClock
-from kemem_conformance.suite import said
+from kemem_conformance.suite import noted, said
 from kemem_conformance.world import NOW
 
 OWN = Where(Scope("agent", "u_"), kinds=MESSAGES)
@@ -84,6 +84,33 @@ async def test_what_was_read_follows_what_happens_to_it(store: SqlStore, questio
     await store.apply(Batch(drop=(replace(OWN, ids=frozenset({"m3"})),)))
     for past in (False, True):
         assert {"m2", "m3"}.isdisjoint(await ask(store, question, past=past))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+async def test_an_end_that_lies_ahead_is_shown_and_comes(store: SqlStore, question: str) -> None:
+    """Of a message that was read before it had one, and of a note; whose answers hold until it."""
+    first = said("m0", "Hello")
+    second = said("m1", "The dentist is in Rome 牙医", parent_message_id="m0", ts=NOW + 1)
+    note = noted("n1", "The dentist of Ann 牙医", valid_until=NOW + 200)
+    await store.apply(Batch(put=(first, second), notes=(note,)))
+    everything = replace(OWN, kinds=MESSAGES | NOTES)
+
+    async def ask_at(seconds: int, *, past: bool = False) -> Memories[Hit]:
+        deps = Deps(store, None, FakeClock(NOW + seconds))
+        return await search(question, everything, 10, deps, past=past)
+
+    found = await ask_at(10)
+    assert {it.id: it.row.valid_until for it in found} == {"m1": None, "n1": NOW + 200}
+    edited = said("m4", "The dentist is in Oslo 牙医", parent_message_id="m0", ts=NOW + 100)
+    await store.apply(Batch(put=(edited,)))  # by a clock that is ahead
+    found = await ask_at(10)
+    ends = {"m1": NOW + 100, "m4": None, "n1": NOW + 200}
+    assert {it.id: it.row.valid_until for it in found} == ends
+    assert found.holds_until == NOW + 100
+    assert {it.id for it in await ask_at(150)} == {"m4", "n1"}
+    assert {it.id for it in await ask_at(250)} == {"m4"}
+    before = {it.id: it.ended for it in await ask_at(250, past=True)}
+    assert (before["m1"], before["n1"]) == (NOW + 100, NOW + 200)
 
 
 async def test_who_changes_a_hit_changes_it_for_nobody_else(store: SqlStore) -> None:

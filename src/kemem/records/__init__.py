@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 
 from kemem.errors import InvalidArgument
 from kemem.records.filters import Filter
+from kemem.records.listed import Listed
 from kemem.records.operations import MOST_COUNTED as MOST_COUNTED
 from kemem.records.operations import Census as Census
 from kemem.records.operations import Entry as Entry
@@ -294,7 +295,7 @@ class Match(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Record, Generic[T]):
+class Page(Record, Listed[T], Generic[T]):
     """One page of a list; `next_cursor` leads to the next one."""
 
     items: tuple[T, ...]

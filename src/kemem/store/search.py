@@ -661,14 +661,15 @@ def _ask_ended(
     connection: sa.Connection, where: Where, views: Sequence[SpaceSnapshot]
 ) -> Iterable[int]:
     """Messages in whose place their sessions went on, unless they are hidden for that."""
-    if not views or (where.valid_at is not None and where.known_by is None):
-        return ()
-    return connection.execute(_ended, {"spaces": [it.space.space_no for it in views]}).scalars()
+    hides = where.valid_at is not None and where.known_by is None  # not those that end later
+    values: Values = {"spaces": [it.space.space_no for it in views], "valid_at": where.valid_at}
+    return connection.execute(_ending if hides else _ended, values).scalars() if views else ()
 
 
 _ended = sa.select(message.c.id).where(
     one_of(message.c.space_no, "spaces"), message.c.valid_until.is_not(None)
 )
+_ending = _ended.where(message.c.valid_until > sa.bindparam("valid_at"))
 
 
 @cache
