@@ -260,9 +260,9 @@ class AsyncMemory:
         explain: bool = False,
         count: bool = False,
     ) -> Memories[Hit]:
-        """Notes and messages that answer a question, best first.
+        """What answers a question, best first, with one of the `keywords`; `explain` adds reasons.
 
-        Each hit has one of the `keywords`; `explain` adds reasons, `count` counts beyond `limit`.
+        `count` fills `total`, exact while at most 1,000 rows match by words or by vectors.
         """
         scope, deps = await self._call(user_id, agent_id, session_id, run_id, filters, default=True)
         where = scope.where(kinds_of(kinds, ALL), since, until, as_of=as_of, now=deps.clock())

@@ -950,7 +950,7 @@ export interface Memories_Hit_ {
   next_cursor?: string;
   /** Parts of the search that were unavailable. */
   missing?: string[];
-  /** With `count`, the number of matches. */
+  /** With `count`, the number of hits including those beyond `limit`; exact while at most 1,000 rows match by words or by vectors. */
   total?: number;
 }
 
@@ -1003,7 +1003,7 @@ export interface Memories_Item_ {
   next_cursor?: string;
   /** Parts of the search that were unavailable. */
   missing?: string[];
-  /** With `count`, the number of matches. */
+  /** With `count`, the number of hits including those beyond `limit`; exact while at most 1,000 rows match by words or by vectors. */
   total?: number;
 }
 
@@ -1474,13 +1474,13 @@ export interface SearchRequest {
   since?: string | null;
   /** Before this time. */
   until?: string | null;
-  /** Each hit contains one of these words. */
+  /** Each hit contains at least one of these words or phrases. */
   keywords?: string[] | null;
   /** Compare words, meaning, or both. */
   mode?: "hybrid" | "lexical" | "semantic";
   /** Include the reasons for each hit as `why`. */
   explain?: boolean;
-  /** Also count the matches beyond `limit`, which takes longer. */
+  /** Also count the hits beyond `limit`, which takes longer; exact while at most 1,000 rows match by words or by vectors. */
   count?: boolean;
 }
 
