@@ -1,5 +1,6 @@
 """The HTTP face: what goes in comes back, every answer has its form, the process behaves."""
 
+import json
 import re
 import signal
 import socket
@@ -342,6 +343,16 @@ def test_a_server_without_its_store_lives_but_is_not_ready(tmp_path: Path) -> No
             if given:
                 assert metrics(client)["kemem_store_up"] == 0
             assert client.get("/healthz").json() == {"status": "alive"}
+
+
+def test_a_server_warns_of_a_variable_that_it_does_not_know(tmp_path: Path) -> None:
+    """A misspelt setting would be ignored without a word."""
+    with running_server(tmp_path / "data", databse_url="postgresql://127.0.0.1:9/x") as server:
+        warned = [it for it in server.log.read_text("utf-8").splitlines() if "unknown" in it]
+    (line,) = map(json.loads, warned)
+    assert (line["level"], line["names"]) == ("warning", ["KEMEM_DATABSE_URL"])
+    with running_server(tmp_path / "other") as server:
+        assert "unknown" not in server.log.read_text("utf-8")
 
 
 def test_a_server_stops_in_time_and_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -302,6 +302,14 @@ def test_a_wrong_method_is_told_the_right_ones(process: Server) -> None:
             "GET is not allowed here, only POST; without the last slash, /v1/memories allows GET",
         ),
         ("DELETE", "/v1/users/nobody", None, "nothing is kept of 'nobody'"),
+        ("GET", "/v1/users/nobody/export", None, "nothing is kept of 'nobody'"),
+        (
+            "POST",
+            ADD,
+            b'{"user_id": "u", "messages": "x", "timestamp": 1769424420}',
+            "timestamp must be an RFC 3339 time such as '2026-01-26T10:47:00Z', not 1769424420: "
+            "write '2026-01-26T10:47:00Z'",
+        ),
         ("POST", SEARCH, b'{"user_id": "u"}', "query is required"),
         ("POST", SEARCH, b'{"query": "x"}', "user_id is required: the user that the memory"),
         ("POST", SEARCH, b'{"user_id": 5, "query": "x"}', "user_id must be a text, not 5"),

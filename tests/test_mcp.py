@@ -558,6 +558,18 @@ async def test_without_a_user_tools_are_shown_and_calls_refused(server: Server) 
             assert (await refused(client, "list_memories")).startswith("INVALID_ARGUMENT: ")
 
 
+@pytest.mark.parametrize("body", [{}, [], "茶 tea", {"jsonrpc": "2.0", "id": 1, "method": 5}])
+def test_what_is_no_message_is_refused_in_plain_words(server: Server, body: Any) -> None:
+    with server.client() as client:
+        answer = client.post("/mcp", json=body, headers={"Accept": "application/json"})
+    said = answer.json()
+    assert (answer.status_code, said["id"], said["error"]["code"]) == (400, None, -32600)
+    example = '{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}'
+    start = f"the body must be a JSON-RPC message such as {example}, not "
+    assert said["error"]["message"].startswith(start)
+    assert "pydantic" not in answer.text and len(said["error"]["message"]) < 250
+
+
 def test_a_web_page_of_another_site_cannot_reach_it(server: Server) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     accepted = {"Accept": "application/json, text/event-stream"}

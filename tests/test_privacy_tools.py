@@ -211,7 +211,7 @@ def test_the_commands_show_export_and_erase(tmp_path: Path) -> None:
     )
 
 
-def test_the_command_erases_nobody_of_whom_nothing_is_kept(tmp_path: Path) -> None:
+def test_the_commands_know_nobody_of_whom_nothing_is_kept(tmp_path: Path) -> None:
     """Not even after an earlier attempt, which the audit log has; a name alone is erased."""
     with Memory(settings=load(data_dir=tmp_path / "data", embedder="none", llm="none")) as memory:
         memory.add(TALK[1], "ghost")
@@ -226,6 +226,9 @@ def test_the_command_erases_nobody_of_whom_nothing_is_kept(tmp_path: Path) -> No
     ):
         refused = kemem(tmp_path, "erase", "--user", user, "--yes", KEMEM_LANGUAGE=language)
         assert refused.returncode == 3 and said in refused.stderr and not refused.stdout
+        empty = kemem(tmp_path, "export", "--user", user, "--to", "e.zip", KEMEM_LANGUAGE=language)
+        assert empty.returncode == 3 and said in empty.stderr and not empty.stdout
+    assert not [*tmp_path.rglob("*.zip")]
 
 
 @pytest.mark.parametrize(

@@ -534,8 +534,12 @@ def test_a_message_is_of_the_time_that_it_bears(key: str) -> None:
     (turn,) = read_turns([{**told, key: "2024-05-01T10:00:00Z"}]).turns
     assert turn.fields["ts"] == "2024-05-01T10:00:00Z"
     if key != "ts":
-        (turn,) = read_turns([{**told, key: 1714557600}]).turns
+        reading = read_turns([{**told, key: 1714557600}] * 2)
+        turn, _ = reading.turns
         assert "ts" not in turn.fields and turn.fields["metadata"] == {key: 1714557600}
+        (problem,) = reading.problems
+        assert problem.startswith(f"{key} of a message is no RFC 3339 time such as ")
+        assert not read_turns([{**told, key: 1714557600, "ts": "2024-05-01T10:00:00Z"}]).problems
 
 
 OWN = st.sampled_from(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kemem.errors import InvalidArgument
 from kemem.records.times import to_micros, to_rfc3339
+from kemem.serve.cli.language import translated_error
 from tests.cases import each
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -134,6 +135,20 @@ def test_a_day_that_does_not_exist_is_said(text: str) -> None:
 def test_only_texts_and_datetimes_are_times(value: Any) -> None:
     with pytest.raises(InvalidArgument, match="ts must be an RFC 3339 time"):
         to_micros(value)
+
+
+@each("value", [1_769_424_420, 1_769_424_420.0, 1_769_424_420_000, 1_769_424_420_000_000])
+def test_a_number_since_1970_is_said_as_a_time(value: float) -> None:
+    """In seconds, milliseconds or microseconds, as programs count them; in Chinese, too."""
+    with pytest.raises(InvalidArgument, match=r": write '2026-01-26T10:47:00Z'$") as caught:
+        to_micros(value, "ts")  # type: ignore[arg-type]
+    assert translated_error(caught.value.message, "zh").endswith("：请写 '2026-01-26T10:47:00Z'")
+
+
+@each("value", [0, 12, 2026, 20_260_126, 1e300, float("inf"), float("nan"), -1_769_424_420])
+def test_another_number_is_no_time(value: float) -> None:
+    with pytest.raises(InvalidArgument, match=f"not {re.escape(repr(value))}$"):
+        to_micros(value, "ts")  # type: ignore[arg-type]
 
 
 class Nowhere(tzinfo):

@@ -112,8 +112,10 @@ class AsyncPrivacy:
         """Write what is kept of a user to a new zip, `kemem-export-USER.zip` where none is named.
 
         A handle without the grant exports no sensitive rows. An existing file is never replaced.
+        NotFound where nothing is kept: an id with a typing error must not look empty.
         """
         user, deps = self._user(user_id), await self._deps()
+        await self._kept(user, deps)
         name = "".join(it if it.isalnum() or it in "-_." else "_" for it in user)
         target = Path(path or f"{PREFIX}export-{name}.zip").expanduser().absolute()
         draft = _Draft(target)
@@ -130,10 +132,7 @@ class AsyncPrivacy:
         nothing is kept: an id with a typing error must not look erased.
         """
         user, deps = self._user(user_id), await self._deps()
-        before, digest = await self.inventory(user), await _digest(user, deps)
-        entries = await deps.store.directory("user", Scope(user_id=user), limit=1)
-        if not counts_of(before) and not any(it.name or it.type or it.config for it in entries):
-            raise NotFound(f"nothing is kept of {user!r}", user_id=user)
+        before, digest = await self._kept(user, deps), await _digest(user, deps)
         uploads = [
             self._uploads.upload_path(job.job_id, job.details["name"])
             for job in await deps.store.jobs(None, kinds=["import"])
@@ -149,6 +148,14 @@ class AsyncPrivacy:
         after = await self.inventory(user)
         copies = await self._copies(user, deps)
         return Receipt(user, now, counts_of(before), digest, counts_of(after), copies)
+
+    async def _kept(self, user: str, deps: Deps) -> Inventory:
+        """How much is kept of a user; NotFound if nothing is."""
+        inventory = await self.inventory(user)
+        entries = await deps.store.directory("user", Scope(user_id=user), limit=1)
+        if not counts_of(inventory) and not any(it.name or it.type or it.config for it in entries):
+            raise NotFound(f"nothing is kept of {user!r}", user_id=user)
+        return inventory
 
     def _user(self, user_id: str | None) -> str:
         return check_id(self._scope.restrict(user_id).user_id, "user_id")

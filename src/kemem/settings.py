@@ -437,6 +437,13 @@ class Settings(BaseSettings):
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 
 
+def unknown_variables() -> list[str]:
+    """Variables that look like settings and are none; nobody reads them."""
+    valid = {f"KEMEM_{name.upper()}" for name in Settings.model_fields}
+    variables = {name.upper() for name in os.environ if name.upper().startswith("KEMEM_")}
+    return sorted(variables - valid)
+
+
 def split_origins(text: str) -> tuple[str, ...]:
     """The origins of a list.  "https://a.example, http://b" -> ("https://a.example", "http://b")"""
     return tuple(filter(None, map(str.strip, text.split(","))))

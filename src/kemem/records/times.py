@@ -14,6 +14,7 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 EARLIEST: Micros = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 LATEST: Micros = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_LIKELY = (10**14, 5 * 10**15)  # 1973 to 2128, which no two of the units take for one another
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?!\d)", re.ASCII)
 _MINUTE = r"(?:[01]\d|2[0-3]):[0-5]\d"
 _RFC3339 = re.compile(
@@ -27,13 +28,13 @@ def to_micros(value: str | datetime, field: str = "ts") -> Micros:
     if isinstance(value, str):
         micros = _parse(value, field)
     elif not isinstance(value, datetime):
-        raise _wrong(value, field)
+        raise wrong_time(value, field)
     elif value.utcoffset() is None:
         raise InvalidArgument(f"{field} needs a time zone: {value.isoformat()!r}", field=field)
     else:
         micros = (value - _EPOCH) // timedelta(microseconds=1)
     if not EARLIEST <= micros <= LATEST:  # a zone can lead out of the years that can be written
-        raise _wrong(value, field)
+        raise wrong_time(value, field)
     return micros
 
 
@@ -51,7 +52,7 @@ def to_rfc3339(micros: Micros) -> str:
 def _parse(text: str, field: str) -> Micros:
     match = _RFC3339.fullmatch(text)
     if not match:
-        raise _wrong(text, field)
+        raise wrong_time(text, field)
     day, minute, second, fraction, zone = match.groups()
     leap = second == "60"  # datetime has no leap seconds: the last second counts twice
     try:
@@ -60,15 +61,30 @@ def _parse(text: str, field: str) -> Micros:
         )
         whole = (moment - _EPOCH) // timedelta(microseconds=1)
     except (ValueError, OverflowError):
-        raise _wrong(text, field) from None
+        raise wrong_time(text, field) from None
     return whole + int((fraction or "").ljust(6, "0")[:6]) + (1_000_000 if leap else 0)
 
 
-def _wrong(value: object, field: str) -> InvalidArgument:
+def wrong_time(value: object, field: str) -> InvalidArgument:
+    """The error of what is no time; of a number that counts from 1970 it says what to write."""
     reason = f"{field} must be an RFC 3339 time such as '2026-01-26T10:47:00Z', not {shown(value)}"
     if isinstance(value, str) and (day := _DAY.match(value)):
         try:
             date.fromisoformat(day[0])
         except ValueError:
             return InvalidArgument(f"{reason}: there is no such day", field=field)
+    if isinstance(value, int | float) and (meant := _since_1970(value)):
+        return InvalidArgument(f"{reason}: write {meant!r}", field=field)
     return InvalidArgument(reason, field=field)
+
+
+def _since_1970(number: float) -> str | None:
+    """The time that seconds, milliseconds or microseconds since 1970 mean, if it is a likely one.
+
+    1769424420 -> "2026-01-26T10:47:00Z"
+    """
+    for unit in (1_000_000, 1_000, 1):
+        if _LIKELY[0] <= number * unit < _LIKELY[1]:
+            text = to_datetime(round(number * unit)).isoformat()
+            return text.removesuffix("+00:00") + "Z"
+    return None

@@ -27,6 +27,7 @@ _OWN = (
 )
 _SIMPLE = frozenset({"role", "content", *_OWN})
 _TIMES = ("timestamp", "created_at")  # what others call `ts`
+_AS_TIMES = "RFC 3339 time such as '2026-01-26T10:47:00Z'"
 _KNOWN = ("id", "run_id", "conversation_id", "model", "model_name", *_TIMES)  # kept as metadata
 
 
@@ -121,6 +122,8 @@ def _extras(rest: Fields) -> tuple[dict[str, Any], list[str]]:
         if fits:
             room -= len(written)
             kept[jsonable(str(key)[:200])] = jsonable(value)
+        if fits and key in _TIMES and rest.get("ts") is None and not _is_time(value):
+            reasons.append(f"{key} of a message is no {_AS_TIMES}, kept as metadata")
         if key not in _KNOWN or not fits:
             end = "kept as metadata" if fits else "too large to keep"
             reasons.append(f"unknown key {str(key)!r:.60} of a message, {end}")

@@ -22,7 +22,14 @@ from kemem.records import Health, Matrix
 from kemem.records.batch import Job
 from kemem.runtime import measure_replica, open_embedder, open_llm
 from kemem.serve.cli.language import ErrorPhrase, Phrase, t
-from kemem.settings import CONFIG_FILE, OF_THE_PROCESS, Settings, shown_model, shown_url
+from kemem.settings import (
+    CONFIG_FILE,
+    OF_THE_PROCESS,
+    Settings,
+    shown_model,
+    shown_url,
+    unknown_variables,
+)
 from kemem.sync import Memory
 
 SENTENCES = ("我不吃辣", "I can't eat spicy food")
@@ -95,10 +102,8 @@ def show_settings(settings: Settings, flags: frozenset[str]) -> list[Setting]:
 def examine(settings: Settings) -> list[Check]:
     """Every check, in the order in which one would look."""
     # A misspelt variable would be ignored without a word; a misspelt line of the file is not.
-    valid = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields}
-    variables = {name.upper() for name in os.environ if name.upper().startswith(_PREFIX)}
     names = Check("settings", Phrase("all names are known"))
-    if unknown := sorted(variables - valid):
+    if unknown := unknown_variables():
         found = Phrase("unknown: {names}", names=", ".join(unknown))
         names = Check("settings", found, Phrase("correct or remove the names"))
     return [

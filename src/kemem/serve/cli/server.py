@@ -8,6 +8,7 @@ from contextlib import suppress
 from shutil import which
 from typing import Annotated
 
+import structlog
 from rich.cells import cell_len, set_cell_size
 from typer import Option
 
@@ -16,7 +17,9 @@ from kemem.serve.cli import terminal
 from kemem.serve.cli.console import output
 from kemem.serve.cli.demo import is_empty
 from kemem.serve.cli.language import t
-from kemem.settings import shown_url
+from kemem.settings import shown_url, unknown_variables
+
+log = structlog.get_logger("kemem")
 
 
 def check_port(host: str, port: int) -> None:
@@ -57,6 +60,8 @@ def serve(
         reason = t("a server serves all projects: unset KEMEM_PROJECT; a key or header chooses one")
         raise InvalidArgument(reason, field="project")
     check_port(settings.host, settings.port)
+    if unknown := unknown_variables():
+        log.warning("unknown variables are ignored", names=unknown)
 
     from kemem.serve.http.app import is_protected
     from kemem.serve.http.app import serve as serve_http

@@ -1,19 +1,25 @@
 """MCP over HTTP: one route, over the memory that a request is for."""
 
 import sys
+from reprlib import repr as shown
 
 from fastapi import Request
 from mcp.server import streamable_http_manager as streamable
+from mcp_types import INVALID_REQUEST, jsonrpc_message_adapter
+from pydantic import ValidationError
 from starlette.routing import Match, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from kemem.compat.tools import ToolContext
 from kemem.errors import KeMemError
 from kemem.memory import AsyncMemory
+from kemem.serve.http.errors import parse_json
+from kemem.serve.http.responses import json_response
 from kemem.serve.http.routing import handle_by_headers, id_in_header
 from kemem.serve.mcp.server import create_mcp
 
 MCP_PATH = "/mcp"
+_EXAMPLE = '{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}'
 
 
 def mcp_of(memory: AsyncMemory) -> streamable.StreamableHTTPSessionManager:
@@ -51,8 +57,36 @@ class _McpApp:
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await Request(scope, receive).body()
+        if (wrong := _wrong_message(body)) is not None:
+            error = {"code": INVALID_REQUEST, "message": wrong}
+            refusal = json_response({"jsonrpc": "2.0", "id": None, "error": error}, 400)
+            await refusal(scope, receive, send)
+            return
+        is_read = False
+
+        async def receive_again() -> Message:
+            nonlocal is_read
+            if is_read:
+                return await receive()
+            is_read = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
         manager: streamable.StreamableHTTPSessionManager = scope["app"].state.mcp
-        await manager.handle_request(scope, receive, send)
+        await manager.handle_request(scope, receive_again, send)
+
+
+def _wrong_message(body: bytes) -> str | None:
+    """Why a body is no message, in plain words; None where it is one, or no JSON at all."""
+    try:
+        value = parse_json(body)
+    except (ValueError, RecursionError):  # which the package tells plainly
+        return None
+    try:
+        jsonrpc_message_adapter.validate_python(value, by_name=False)
+    except ValidationError:
+        return f"the body must be a JSON-RPC message such as {_EXAMPLE}, not {shown(value)}"
+    return None
 
 
 class _NamedRoute(Route):

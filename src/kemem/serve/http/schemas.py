@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
 import fastapi
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from kemem.errors import InvalidArgument
 from kemem.records import ROLES
+from kemem.records.times import wrong_time
 from kemem.scope import CallScope
 from kemem.serve.http.responses import EVENT_STREAM
 from kemem.text.ids import MAX_ID
@@ -54,10 +55,17 @@ def also_named(name: str, *others: str) -> Any:
     return Field(validation_alias=AliasChoices(name, *others))
 
 
+def _check_time(value: object) -> object:
+    """Say of a number, too, what a time looks like, and not only that it must be a text."""
+    if isinstance(value, int | float):
+        raise ValueError(wrong_time(value, "").message.strip())
+    return value
+
+
 Id = Annotated[str, limited(**_ID_LIMITS)]
 PathId = Annotated[str, fastapi.Path(json_schema_extra=_ID_LIMITS)]
 NotBlank = Annotated[str, limited(pattern=r"\S")]
-Time = Annotated[str, limited(format="date-time")]
+Time = Annotated[str, BeforeValidator(_check_time), limited(format="date-time")]
 Role = Annotated[str, limited(enum=list(ROLES))]
 Size = Annotated[int, limited(minimum=1, maximum=1000)]
 Messages = Annotated[Any, limited(anyOf=described("messages"))]  # kemem says which one is wrong
