@@ -950,7 +950,10 @@ export interface Memories_Hit_ {
   next_cursor?: string;
   /** Parts of the search that were unavailable. */
   missing?: string[];
-  /** With `count`, the number of hits including those beyond `limit`; exact while at most 1,000 rows match by words or by vectors. */
+  /**
+   * With `count`, the number of hits including those beyond `limit`; exact while at most 1,000 rows
+   * match by words or by vectors.
+   */
   total?: number;
 }
 
@@ -1003,7 +1006,10 @@ export interface Memories_Item_ {
   next_cursor?: string;
   /** Parts of the search that were unavailable. */
   missing?: string[];
-  /** With `count`, the number of hits including those beyond `limit`; exact while at most 1,000 rows match by words or by vectors. */
+  /**
+   * With `count`, the number of hits including those beyond `limit`; exact while at most 1,000 rows
+   * match by words or by vectors.
+   */
   total?: number;
 }
 
@@ -1480,7 +1486,10 @@ export interface SearchRequest {
   mode?: "hybrid" | "lexical" | "semantic";
   /** Include the reasons for each hit as `why`. */
   explain?: boolean;
-  /** Also count the hits beyond `limit`, which takes longer; exact while at most 1,000 rows match by words or by vectors. */
+  /**
+   * Also count the hits beyond `limit`, which takes longer; exact while at most 1,000 rows match by
+   * words or by vectors.
+   */
   count?: boolean;
 }
 
