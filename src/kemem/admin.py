@@ -18,6 +18,7 @@ from kemem.store.hnsw import IndexState as IndexState
 from kemem.store.hnsw import VectorIndex as VectorIndex
 from kemem.store.move import Move, driver_errors
 from kemem.store.move import Pass as Pass
+from kemem.store.move import Progress as Progress
 from kemem.store.postgres import Postgres
 from kemem.store.sqlite import Sqlite
 
@@ -32,11 +33,15 @@ class Moved:
 
 
 def move(
-    source: str, destination: str, report: Callable[[Pass], None], confirm: Callable[[], None]
+    source: str,
+    destination: str,
+    report: Callable[[Pass | Progress], None],
+    confirm: Callable[[], None],
 ) -> Moved:
     """Copy a store, catch up with its writers, verify, and close it to them.
 
-    Each is a directory or a URL of PostgreSQL. `confirm` is called before the store is closed; if
+    Each is a directory or a URL of PostgreSQL. `report` gets every pass over the store, and during
+    a long one every few seconds how far it is. `confirm` is called before the store is closed; if
     it raises, all stays as it is, and another call goes on from there.
     """
     with _opened(source, "from") as old, _opened(destination, "to") as new:
@@ -46,8 +51,8 @@ def move(
         work.catch_up(report)
         confirm()
         work.catch_up(report)  # with what was written while somebody decided
-        done, sizes = work.switch(place)
-        return Moved(place, sizes, done.seconds)
+        seconds = work.switch(place)
+        return Moved(place, work.sizes(), seconds)
 
 
 @dataclass(frozen=True, slots=True)

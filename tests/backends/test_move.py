@@ -8,7 +8,9 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -17,10 +19,16 @@ from hypothesis import strategies as st
 from sqlalchemy.engine import make_url
 
 from kemem import Conflict, InvalidArgument, KeMemError, Memory, NotFound, Unavailable, admin
+from kemem.records import Message
 from kemem.records.batch import Batch
+from kemem.records.keys import ApiKey
+from kemem.records.webhooks import Webhook
+from kemem.serve.cli import operate
 from kemem.settings import load
+from kemem.store import copier, move
+from kemem.store.archive import stored_rows
 from kemem.store.database import Database
-from kemem.store.move import Move
+from kemem.store.move import Move, Pass, Progress
 from kemem.store.postgres import Postgres
 from kemem.store.sqlite import FILE, Sqlite
 from kemem.store.store import SqlStore
@@ -73,14 +81,25 @@ async def apply_all(store: SqlStore, batches: list[Batch]) -> None:
             continue
 
 
+def all_messages(memory: Memory, user_id: str) -> Iterator[Message]:
+    cursor: str | None = None
+    while True:
+        page = memory.messages(user_id, page_size=1000, cursor=cursor)
+        yield from page.items
+        if (cursor := page.next_cursor) is None:
+            return
+
+
 def opened(database: Database) -> Database:
     database.open(moving=True)
     return database
 
 
 @pytest.mark.parametrize("back", [False, True])
-@settings(max_examples=(EXAMPLES_ON_POSTGRES + 1) // 2)
-@given(before=WORLDS, meanwhile=WORLDS, at_last=WORLDS)
+@settings(max_examples=EXAMPLES_ON_POSTGRES)
+@given(
+    before=WORLDS, meanwhile=WORLDS, at_last=WORLDS, is_large=st.booleans(), killed=st.booleans()
+)
 def test_a_copy_that_catches_up_is_the_store(
     postgres: str,
     tmp_path_factory: pytest.TempPathFactory,
@@ -88,8 +107,13 @@ def test_a_copy_that_catches_up_is_the_store(
     meanwhile: list[Batch],
     at_last: list[Batch],
     back: bool,
+    is_large: bool,
+    killed: bool,
 ) -> None:
-    """What was added, changed and dropped between two passes, and until the last; both ways."""
+    """What was added, changed and dropped between two passes, and until the last; both ways.
+
+    Of large spaces the copied rows are remembered, unless the move was killed.
+    """
     url = new_database(postgres)
 
     def places() -> list[Database]:
@@ -104,10 +128,12 @@ def test_a_copy_that_catches_up_is_the_store(
         work = Move(source, opened(target))
         work.catch_up(no_report)
         await apply_all(store, meanwhile)
-        Move(source, target).catch_up(no_report)
+        work = Move(source, target) if killed else work
+        work.catch_up(no_report)
         await apply_all(store, at_last)
         expected = await picture(store)
-        Move(source, target).switch("there")
+        work = Move(source, target) if killed else work
+        work.switch("there")
         target.close()
         with pytest.raises(Unavailable, match="moved"):
             await store.claim(1, 1)
@@ -122,7 +148,9 @@ def test_a_copy_that_catches_up_is_the_store(
             source.open()
         await moved.close()
 
-    asyncio.run(scenario())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(move, "_LARGE", 0 if is_large else 1_000)
+        asyncio.run(scenario())
     drop_databases(postgres, [url])
 
 
@@ -136,15 +164,29 @@ def filled(tmp_path: Path) -> Iterator[Path]:
     yield directory
 
 
-def test_no_acknowledged_write_is_lost(tmp_path: Path, store_database: str) -> None:
-    """A writer that never pauses is told that the store moved, and goes on at the new place."""
+@pytest.mark.parametrize("rows", [0, 1_500])
+def test_no_acknowledged_write_is_lost(
+    tmp_path: Path, store_database: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that never pauses is told that the store moved, and goes on at the new place.
+
+    So it is where one of its users has more rows than are copied together.
+    """
     places = [{"data_dir": str(tmp_path / "old")}, {"database_url": store_database}]
+    monkeypatch.setattr(move, "_MOST_ROWS", 500)
+    monkeypatch.setattr(move, "_LARGE", 200)
+    if rows:
+        with Memory(settings=load(**places[0], embedder="none", llm="none")) as memory:
+            talk = [
+                {"role": "user", "content": f"Line {it} of town. 第{it}行。"} for it in range(rows)
+            ]
+            memory.add(talk, "u1", infer=False)
     arguments = [*warm.python(), "-c", WRITER, json.dumps(places)]
     writer = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
     assert writer.stdout
     lines = [json.loads(writer.stdout.readline()) for _ in range(40)]
     moved = admin.move(str(tmp_path / "old"), store_database, no_report, no_report)
-    assert moved.rows["message"] > 20
+    assert moved.rows["message"] > 20 + rows
     while isinstance(lines[-1], list):
         lines.append(json.loads(writer.stdout.readline()))
     assert "moved" in lines[-1]
@@ -155,11 +197,35 @@ def test_no_acknowledged_write_is_lost(tmp_path: Path, store_database: str) -> N
     kept = {(user, name): gone for user, name, gone in written}
     with Memory(settings=load(**places[1], embedder="none", llm="none")) as memory:
         for user in {user for user, _ in kept}:
-            there = {it.message_id for it in memory.messages(user, page_size=1000).items}
+            there = {it.message_id for it in all_messages(memory, user)}
             own = {name: gone for (owner, name), gone in kept.items() if owner == user}
             assert {name for name, gone in own.items() if not gone} <= there
             assert not {name for name, gone in own.items() if gone} & there
         assert memory.search("town", user_id="u1").items
+
+
+async def test_keys_and_webhooks_move(tmp_path: Path, store_database: str) -> None:
+    """With what they have and have not; what is used or deleted meanwhile, too."""
+    keys = [
+        ApiKey("key_1", "Ops 运维", "admin", "d1", "abcd", 1),
+        ApiKey("key_2", "a", "user", "d2", "efgh", 2, user_id="u", sensitive=True, expires=9),
+    ]
+    store = SqlStore(Sqlite(tmp_path), 1 << 20)
+    await store.change_keys(add=keys)
+    hook = Webhook("wh_1", "https://example.com/钩", ("memory.added",), "secret", 3)
+    await store.change_webhooks(add=[hook])
+    source, target = Sqlite(tmp_path), Postgres(make_url(store_database))
+    work = Move(opened(source), opened(target))
+    work.catch_up(no_report)
+    await store.change_keys(remove=["key_1"], used={"key_2": 5})
+    work.switch("there")
+    target.close()
+    source.close()
+    moved = SqlStore(target, 1 << 20)
+    assert await moved.keys() == [replace(keys[1], used=5)]
+    assert await moved.webhooks() == [hook]
+    await moved.close()
+    await store.close()
 
 
 def test_a_move_that_was_killed_goes_on(filled: Path, tmp_path: Path, store_database: str) -> None:
@@ -203,6 +269,108 @@ def test_a_copy_that_differs_is_not_switched_to(filled: Path, tmp_path: Path) ->
         memory.add("I still write here.", "u1")
 
 
+def test_what_was_copied_is_not_read_again(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large space, what came since is read, and its copy to compare the two."""
+    read, told = list[str](), list[Pass | Progress]()
+
+    def counted(connection: Any, database: Any, table: Any, *conditions: Any) -> Iterator[Any]:
+        for row in stored_rows(connection, database, table, *conditions):
+            read.append(table.name)
+            yield row
+
+    def decide() -> None:
+        with Memory(settings=load(data_dir=filled, embedder="none", llm="none")) as memory:
+            memory.add("I live in Porto. 我住在波尔图。", "u1")
+        read.clear()
+        told.clear()
+
+    monkeypatch.setattr(move, "_LARGE", 0)
+    monkeypatch.setattr(copier, "stored_rows", counted)
+    admin.move(str(filled), str(tmp_path / "new"), told.append, decide)
+    (done,) = told
+    assert isinstance(done, Pass) and done.spaces == 1
+    assert read.count("message") == 2 and len(read) == 2 * done.rows
+
+
+def test_a_fault_after_the_first_pass_is_found(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although the move knows what it has copied until then."""
+    lose = "CREATE TRIGGER lose AFTER INSERT ON note BEGIN DELETE FROM note WHERE id < new.id; END"
+
+    def decide() -> None:
+        with closing(sqlite3.connect(tmp_path / "new" / FILE)) as damaged:
+            damaged.execute(lose)
+        with Memory(settings=load(data_dir=filled, embedder="none", llm="none")) as memory:
+            memory.add("我不吃辣。 I like hotpot.", "u1")
+
+    monkeypatch.setattr(move, "_LARGE", 0)
+    with pytest.raises(Unavailable, match="copy of note"):
+        admin.move(str(filled), str(tmp_path / "new"), no_report, decide)
+    with Memory(settings=load(data_dir=filled, embedder="none", llm="none")) as memory:
+        memory.add("I still write here.", "u1")
+
+
+def test_a_store_that_is_always_written_to_is_caught_up_with(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No pass is short enough, and each finds something: it ends nevertheless."""
+    monkeypatch.setattr(move, "_SHORT", 0.0)
+    with Memory(settings=load(data_dir=filled, embedder="none", llm="none")) as memory:
+
+        def go_on(done: Pass | Progress) -> None:
+            memory.add("One more. 还有一句。", "u1")
+
+        moved = admin.move(str(filled), str(tmp_path / "new"), go_on, lambda: None)
+    assert moved.rows["message"] > 21
+
+
+def test_rows_that_are_not_remembered_are_compared(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are more of them than the memory of the move may have."""
+    monkeypatch.setattr(move, "_LARGE", 0)
+    monkeypatch.setattr(move, "_MOST_KNOWN", 0)
+
+    def decide() -> None:
+        with Memory(settings=load(data_dir=filled, embedder="none", llm="none")) as memory:
+            memory.delete_all("u1")
+            memory.add("I live in Porto. 我住在波尔图。", "u2")
+
+    moved = admin.move(str(filled), str(tmp_path / "new"), no_report, decide)
+    assert moved.rows["message"] == 20
+
+
+@pytest.mark.parametrize(
+    ("language", "line"),
+    [
+        ("en", "copied {} of {} messages, notes and vectors"),
+        ("zh", "已复制 {} / {} 条消息、笔记和向量"),
+    ],
+)
+def test_it_says_how_far_it_is(
+    filled: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    language: str,
+    line: str,
+) -> None:
+    """Now and then, until all rows are copied; as JSON there is only the result."""
+    monkeypatch.setattr(move, "_SILENCE", -1.0)
+    monkeypatch.setattr("kemem.serve.cli.language._current", language)
+    operate.move(str(filled), str(tmp_path / "new"), yes=True)
+    with Memory(settings=load(data_dir=tmp_path / "new", embedder="none", llm="none")) as memory:
+        notes = memory.health().notes
+    shown = capsys.readouterr().out
+    for rows in (0, notes, notes + 20):
+        assert line.format(rows, notes + 20) in shown
+    operate.move(str(tmp_path / "new"), str(tmp_path / "newer"), as_json=True, yes=True)
+    assert json.loads(capsys.readouterr().out)["rows"]["message"] == 20
+
+
 def test_a_place_that_cannot_be_is_refused(filled: Path, tmp_path: Path) -> None:
     """Nothing is overwritten, made up or moved onto itself; nothing secret is shown."""
     other = tmp_path / "other"
@@ -211,7 +379,7 @@ def test_a_place_that_cannot_be_is_refused(filled: Path, tmp_path: Path) -> None
     hidden = "mysql://me:秘密secret@host/db"
     for old, new, error, reason in (
         (tmp_path / "none", tmp_path / "new", NotFound, "no store in"),
-        (filled, other, Conflict, "not empty: it has rows of agent"),
+        (filled, other, Conflict, "not empty: it holds users: 1, messages: 1"),
         (filled, filled, Conflict, "same store"),
         (filled, hidden, InvalidArgument, "--to must be a directory or begin with postgresql"),
         (hidden, filled, InvalidArgument, "--from must be a directory or begin with postgresql"),

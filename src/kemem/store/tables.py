@@ -83,6 +83,11 @@ class RowTable(Generic[R]):
             stored.append(Stored(space_no, key, self.record(*values)))
         return stored
 
+    def values(self, row: Values) -> list[Any]:
+        """The columns above, from those of a row of the table alone."""
+        own = (None if name == "sources" else row[it.name] for name, it in self.fields.items())
+        return [row["space_no"], row["id"], *own]
+
     def dump(self, rows: Sequence[R]) -> dict[str, list[Any]]:
         """The columns of records; sources have a table of their own."""
         columns = {}

@@ -143,11 +143,16 @@ def move(
     """
     from kemem import admin
 
-    def report(done: admin.Pass) -> None:
-        if not as_json:
-            seconds = f"{done.seconds:.1f}"
-            counts = {"rows": done.rows, "spaces": done.spaces, "seconds": seconds}
-            output.print(t("copied {rows} rows of {spaces} spaces, {seconds} s", **counts))
+    def report(done: admin.Pass | admin.Progress) -> None:
+        if as_json:
+            return
+        if isinstance(done, admin.Progress):
+            counts = {"rows": f"{done.rows:,}", "total": f"{done.total:,}"}
+            output.print(t("copied {rows} of {total} messages, notes and vectors", **counts))
+            return
+        seconds = f"{done.seconds:.1f}"
+        counts = {"rows": f"{done.rows:,}", "spaces": f"{done.spaces:,}", "seconds": seconds}
+        output.print(t("copied {rows} rows of {spaces} spaces, {seconds} s", **counts))
 
     def confirm() -> None:
         if not yes:
