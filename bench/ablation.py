@@ -52,7 +52,7 @@ async def no_hops(
 
 
 NO_CONTEXT: tuple[Switch, ...] = (
-    (rank, "NEAR", (0.0,) * len(rank.NEAR)),
+    (rank, "NEAR", (rank.WHOLE,) * len(rank.NEAR)),
     *((rank, name, 0.0) for name in ("SESSION", "OPENING", "TOPIC")),
 )
 NO_OPENING: tuple[Switch, ...] = tuple((rank, name, rank.SESSION) for name in ("OPENING", "TOPIC"))
@@ -98,12 +98,10 @@ Found = dict[tuple[str, str], list[float]]  # by metric and stage, question by q
 
 @contextmanager
 def switched(off: Sequence[Switch]) -> Iterator[None]:
-    """Other values for a while, and the table that is made of NEAR."""
+    """Other values for a while."""
     with ExitStack() as stack:
         for module, name, value in off:
             stack.enter_context(patch.object(module, name, value))
-        shares = np.array([0, *reversed(rank.NEAR), 1])
-        stack.enter_context(patch.object(rank, "_SHARES", shares))
         yield
 
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from typing import Any
 
-from bench.ablation import NO_ASKING, NO_OPENING, NO_SPEAKER, Switch, switched
+from bench.ablation import NO_ASKING, NO_OPENING, NO_READER, NO_SPEAKER, Switch, switched
 from bench.retrievers import RETRIEVERS, Ask, Query
 from bench.scoring import JUDGED, MAIN, evidence, interval, mean, score, texts, with_interval
-from kemem.search import fuse
+from kemem.search import fuse, reader
 from kemem.text import rank
 
 CHOSEN_BY = (MAIN, "ndcg@10")
@@ -29,8 +29,8 @@ User = Mapping[str, Any]
 Choice = tuple[str, str]  # the name of a number, and that of its value
 
 
-def _near(scale: float) -> tuple[Switch, ...]:
-    return ((rank, "NEAR", tuple(scale * share for share in rank.NEAR)),)
+def _near(steps: int) -> tuple[Switch, ...]:
+    return ((rank, "NEAR", tuple(steps + it for it in rank.NEAR)),)
 
 
 # The values of each number by their names, the simplest first: it is taken where two are as good.
@@ -50,10 +50,10 @@ NUMBERS: Mapping[str, Mapping[str, Sequence[Switch]]] = {
         "0.2": ((rank, "SESSION", 0.2),),
     },
     "words near (NEAR)": {
-        "off": _near(0.0),
-        "× 0.5": _near(0.5),
+        "off": _near(rank.WHOLE),
+        "× 0.5": _near(rank.HALF),
         SHIPPED: (),
-        "× 1.3": _near(1.3),
+        "× 1.3": _near(-6),
     },
     "words against meaning (WORDS)": {
         "words only": ((fuse, "WORDS", 1.0),),
@@ -66,6 +66,12 @@ NUMBERS: Mapping[str, Mapping[str, Sequence[Switch]]] = {
         "0.2": ((fuse, "PARTS", 0.2),),
         SHIPPED: (),
         "0.6": ((fuse, "PARTS", 0.6),),
+    },
+    "local reranker (SAY)": {
+        "off": NO_READER,
+        "0.1": ((reader, "SAY", 0.1),),
+        SHIPPED: (),
+        "0.3": ((reader, "SAY", 0.3),),
     },
 }
 

@@ -1,5 +1,6 @@
 """What messages borrow from the talk around them, against a definition that anyone can read."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,17 @@ from hypothesis import strategies as st
 
 from kemem.text import rank
 from kemem.text.query import ConversationQuery, Phrase, Query
-from kemem.text.rank import NEAR, OPENING, SESSION, TOPIC, Conversation, word_scores
+from kemem.text.rank import (
+    BRIEF,
+    HALF,
+    NEAR,
+    OPENING,
+    SESSION,
+    TOPIC,
+    WHOLE,
+    Conversation,
+    word_scores,
+)
 
 WORDS = (Phrase(("火",)), Phrase(("hot",)), Phrase(("tea",)))
 
@@ -24,6 +35,7 @@ class Row:
     asks: bool
     seen: bool
     holds: tuple[bool, ...]
+    words: int = 3
 
 
 ROWS = st.builds(
@@ -34,6 +46,7 @@ ROWS = st.builds(
     st.booleans(),
     st.sampled_from((True, True, True, False)),
     st.tuples(*(st.booleans() for _ in WORDS)),
+    st.sampled_from((0, 3, BRIEF, 2 * BRIEF, 3 * BRIEF, 100_000)),
 )
 SCOPES = st.lists(ROWS, max_size=12)
 
@@ -44,6 +57,7 @@ def talk_of(rows: list[Row]) -> Conversation:
         np.array([row.time for row in rows], np.int64),
         np.array([row.voice for row in rows], np.int8),
         np.array([row.asks for row in rows], np.bool_),
+        np.array([row.words for row in rows], np.int64),
         np.array([row.seen for row in rows], np.bool_),
     )
 
@@ -69,7 +83,10 @@ def borrowed(rows: list[Row], session: list[int], place: int, word: int, length:
     for other, at in enumerate(session):
         if rows[at].holds[word]:
             away = abs(other - place)
-            near = NEAR[away - 1] if away <= len(NEAR) else 0.0
+            fades = round(HALF * math.log2(max(rows[at].words / BRIEF, 1)))
+            near = 0.0
+            if away <= len(NEAR) and fades + NEAR[away - 1] < WHOLE:
+                near = 0.5 ** ((fades + NEAR[away - 1]) / HALF)
             shares.append(max(near, elsewhere))
     return max(shares)
 
@@ -137,3 +154,16 @@ def test_what_a_message_says_counts_alike_wherever_it_stands(length: float) -> N
     lengths = np.full(len(rows), 3, np.int64)
     scores = word_scores(query, masks, lengths, conversation=talk_of(rows))
     assert scores[0] == scores[20] == scores[40] == scores.max()
+
+
+@pytest.mark.parametrize(("words", "keeps"), [(BRIEF, False), (BRIEF + 1, True)])
+def test_only_a_short_question_counts_less(words: int, keeps: bool) -> None:
+    """Who asks at length tells as well."""
+    rows = [Row(0, at, at % 2, at < 2, True, (at in (0, 9),), words) for at in range(10)]
+    query = Query(WORDS[0], WORDS[:1], ConversationQuery(0.0, ()))
+    masks = {WORDS[0]: np.array([row.holds[0] for row in rows], np.bool_)}
+    lengths = np.full(len(rows), words, np.int64)
+    scores = word_scores(query, masks, lengths, conversation=talk_of(rows))
+    some = word_scores(query, masks, lengths, None, talk_of(rows), np.array([0, 9]))
+    assert bool(scores[0] == scores[9]) is keeps
+    assert some.tolist() == scores[[0, 9]].tolist()

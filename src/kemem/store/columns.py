@@ -113,7 +113,8 @@ class SpaceSnapshot:
         talk = self.talks.get(size) if everything else None
         if talk is None:
             sessions = self.sessions.astype(np.int64)
-            talk = Conversation.of(sessions, self.times, self.kinds, self.asks, seen)
+            columns = (self.times, self.kinds, self.asks, self.lengths)
+            talk = Conversation.of(sessions, *columns, seen)
             if everything:
                 self.talks.clear()
                 self.talks[size] = talk

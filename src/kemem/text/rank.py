@@ -6,9 +6,11 @@ the score exact from row sets alone, the same on every engine.
 
 The context of a message counts, too: a short turn means what the turns near it say. "Yes, in May"
 answers "Did you see Rome?" and holds none of its words. So a word of the query that a message lacks
-counts in part where a message near it has the word. The shares were measured on eight sets in
-Chinese and English; `docs/benchmarks.md` says what each of them is worth. That a message opens its
-session, or is new, makes it no better by itself: that helped only the sets it was chosen on.
+counts in part where a message near it has the word: the more, the nearer and the shorter that one
+is. A page of an assistant has many words, and says little about the turns around it. The shares
+were measured on eight sets in Chinese and English; `docs/benchmarks.md` says what each of them is
+worth. That a message opens its session, or is new, makes it no better by itself: that helped only
+the sets it was chosen on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,22 +32,26 @@ _NAMED = 0.13  # what a message said by somebody whom the question names is wort
 _ASKING = 0.8  # what one that asks keeps of its score, unless the question is long
 
 SPEAKERS = ROLES[:2]  # user and assistant; systems and tools take no part in a conversation
-NEAR = (0.6, 0.4, 0.3, 0.25, 0.2)  # what a word counts that is said 1, 2, … messages away,
-SESSION = 0.12  # elsewhere in the session,
+HALF = 16  # steps in which a word fades to half of its weight when one message lends it to another:
+NEAR = (11, 21, 28, 32, 37)  # so many for 1, 2, … messages away, which leave 0.62, 0.4, 0.3, …
+BRIEF = 40  # words; and from a longer message HALF whenever it is twice as long
+SESSION = 0.12  # what a word counts that is said elsewhere in the session,
 OPENING, TOPIC = 0.25, 0.7  # and there for its first message, which sets out what it is about:
 # the more, the longer the question
-_SHARES = np.array([0, *reversed(NEAR), 1])
+WHOLE = 128  # the level of a word that a message has itself; each step takes one away
+_SHARES = 2.0 ** ((np.arange(WHOLE + 1) - WHOLE) / HALF)
+_SHARES[0] = 0
 _AROUND = np.arange(-len(NEAR), len(NEAR) + 1)
 _PIECE = 1 << 13  # slots that are worked on at once: they stay in the processor's cache
 _RARE = 40  # a word that one of so many messages has is rare
 _STEP = 17  # every so many rows one is looked at to learn how good those are; sides alternate by 2
 _VISITED = 1 << 17  # places near rare words that a guess looks at
-_LEVELS = np.array([*range(1, len(NEAR) + 2), *range(len(NEAR), 0, -1)], np.uint8)[:, np.newaxis]
 
 Numbers = NDArray[np.intp]
 Ints = NDArray[np.int64]
 Scores = NDArray[np.float64]
 Guess = NDArray[np.float32]
+Levels = NDArray[np.uint8]  # places in _SHARES
 
 
 class Scored(NamedTuple):
@@ -74,10 +80,11 @@ class Conversation:
     """
 
     rows: Numbers  # their places among the rows of a scope
-    questions: Numbers  # places of those that ask
+    questions: Numbers  # places of those that ask; a longer one than BRIEF tells as well
     openings: Numbers  # which of them are the first of their sessions
     slots: Numbers
     slot_of: Numbers  # for each row of the scope; -1 where it is not among them
+    lends: Levels  # for each row of the scope: at which level those right beside it would have it
 
     @property
     def sizes(self) -> Numbers:
@@ -125,7 +132,13 @@ class Conversation:
 
     @classmethod
     def of(
-        cls, sessions: Ints, times: Ints, speakers: NDArray[np.int8], asks: Mask, visible: Mask
+        cls,
+        sessions: Ints,
+        times: Ints,
+        speakers: NDArray[np.int8],
+        asks: Mask,
+        lengths: Ints,
+        visible: Mask,
     ) -> "Conversation":
         """The conversation among the `visible` rows; a speaker is a place in SPEAKERS."""
         rows = np.flatnonzero(visible & (speakers < len(SPEAKERS)))
@@ -139,17 +152,19 @@ class Conversation:
             order = np.lexsort((times[rows], of_rows))
             rows, of_rows = rows[order], of_rows[order]
         openings = np.flatnonzero(np.diff(of_rows, prepend=-1))
-        return cls._with_slots(rows, rows[asks[rows]], openings, len(visible))
+        faded = np.rint(HALF * np.log2(np.maximum(lengths, BRIEF) / BRIEF))
+        lends = (WHOLE - np.minimum(faded, WHOLE)).astype(np.uint8)
+        return cls._with_slots(rows, rows[(asks & (lengths <= BRIEF))[rows]], openings, lends)
 
     @classmethod
     def _with_slots(
-        cls, rows: Numbers, questions: Numbers, openings: Numbers, size: int
+        cls, rows: Numbers, questions: Numbers, openings: Numbers, lends: Levels
     ) -> "Conversation":
         sizes = np.diff(openings, append=len(rows))
         slots = np.arange(len(rows)) + len(NEAR) * np.repeat(np.arange(len(openings)) + 1, sizes)
-        slot_of = np.full(size, -1)
+        slot_of = np.full(len(lends), -1)
         slot_of[rows] = slots
-        return cls(rows, questions, openings, slots, slot_of)
+        return cls(rows, questions, openings, slots, slot_of, lends)
 
     @classmethod
     def join(cls, parts: Sequence["Conversation"], starts: Numbers) -> "Conversation":
@@ -163,28 +178,28 @@ class Conversation:
             columns.append((rows, questions, part.openings + size))
             size += len(rows)
         merged: list[Numbers] = [np.concatenate(each) for each in zip(*columns, strict=True)]
-        return cls._with_slots(merged[0], merged[1], merged[2], int(starts[-1]))
+        lends = np.concatenate([np.zeros(0, np.uint8), *(part.lends for part in parts)])
+        return cls._with_slots(merged[0], merged[1], merged[2], lends)
 
     def word_weights(self, words: Sequence[tuple[Mask, float]], length: float) -> Scores:
         """The weight of the words that each message has, itself or by its context."""
         size, first = len(self.session_of), self.slots[self.openings]
-        own, levels = np.zeros(size), np.zeros(size, np.uint8)  # of a word: places in _SHARES
+        own, levels = np.zeros(size), np.zeros(size, np.uint8)
         of_opening, of_session = np.zeros(len(first)), np.zeros(len(first))
         # The least that a word of the session counts, in a message and in its first one.
         least = (SESSION, OPENING + (TOPIC - OPENING) * length)
         above, above_first = (np.maximum(_SHARES - share, 0) for share in least)
         for mask, weight in words if size else ():
-            has = self.slot_of.take(np.flatnonzero(mask), mode="clip")
-            has = has[has >= 0]
+            rows = np.flatnonzero(mask)
+            slots = self.slot_of.take(rows, mode="clip")
+            has, lends = slots[slots >= 0], self.lends[rows[slots >= 0]]
             shares, is_rare = weight * above, len(has) * _RARE < size
             near = np.add.outer(_AROUND, has) if is_rare else np.zeros(0, np.intp)
             if is_rare:
-                for away in range(len(NEAR), 0, -1):  # from far to near: the greater share stays
-                    levels[near[len(NEAR) - away]] = len(NEAR) + 1 - away
-                    levels[near[len(NEAR) + away]] = len(NEAR) + 1 - away
+                np.maximum.at(levels, near, _faded(lends))
             else:  # too many messages have it to visit the slots near each
-                levels = _levels_by_shifts(has, size)
-            levels[has] = len(NEAR) + 1
+                levels = _levels_by_shifts(has, lends, size)
+            levels[has] = WHOLE
             near = near.ravel()
             # A slot that is there twice is added once. take() is slow with other numbers than intp.
             own[near] += shares.take(levels.take(near).astype(np.intp), mode="clip")
@@ -216,8 +231,10 @@ class Conversation:
         first = inside & (slots == self.slots[self.openings].take(sessions, mode="clip"))
         least = np.where(first, OPENING + (TOPIC - OPENING) * length, SESSION) * inside
         weights = np.zeros(len(rows))
+        heard = _faded(self.lends[near] * is_row)
+        heard[len(NEAR)] = WHOLE
         for mask, weight in words:
-            levels = ((mask[near] & is_row) * _LEVELS).max(axis=0, initial=0)
+            levels = (mask[near] * heard).max(axis=0, initial=0)
             lends = self._sessions_with(np.flatnonzero(mask))[sessions]
             weights += weight * np.maximum(_SHARES[levels], least * lends)
         return weights
@@ -227,7 +244,7 @@ class Conversation:
         # The last place: between sessions.
         guess, lent = np.zeros((2, len(self.slot_of) + 1), np.float32)
         of_session, room = np.zeros(len(self.openings) + 1, np.float32), _VISITED
-        common = list[tuple[Mask, float]]()
+        common, shares = list[tuple[Mask, float]](), _SHARES.astype(np.float32)
         for mask, weight in sorted(words, key=lambda it: -it[1]):
             room -= int(np.count_nonzero(mask)) * len(_AROUND)
             if room < 0:
@@ -236,10 +253,9 @@ class Conversation:
             rows = np.flatnonzero(mask)
             guess[rows] += weight
             of_session += weight * self._sessions_with(rows)
-            slots = self.slot_of[rows]
-            near = self.row_at[np.add.outer(_AROUND, slots[slots >= 0])].astype(np.intp)
-            for away in range(len(NEAR), 0, -1):  # from far to near: the greater share stays
-                lent[near[len(NEAR) - away]] = lent[near[len(NEAR) + away]] = NEAR[away - 1]
+            inside = self.slot_of[rows] >= 0
+            near = self.row_at[np.add.outer(_AROUND, self.slot_of[rows[inside]])].astype(np.intp)
+            np.maximum.at(lent, near, shares[_faded(self.lends[rows[inside]])])
             lent[near[len(NEAR)]] = 0
             near = near.ravel()
             guess[near] += np.float32(weight) * lent[near]
@@ -265,15 +281,23 @@ def _has_inversion(sessions: Ints, times: Ints) -> bool:
     return bool((apart < 0).any() or ((times[1:] < times[:-1]) & (apart == 0)).any())
 
 
-def _levels_by_shifts(has: Numbers, size: int) -> NDArray[np.uint8]:
-    """Places in _SHARES by the messages near each slot that have a word."""
+def _faded(lends: Levels) -> Levels:
+    """What is left of levels as many messages away as _AROUND tells, each in a row."""
+    fades = np.array([*NEAR[::-1], 0, *NEAR], np.uint8)[:, np.newaxis]
+    return np.asarray(np.maximum(lends, fades) - fades)
+
+
+def _levels_by_shifts(has: Numbers, lends: Levels, size: int) -> Levels:
+    """The levels of a word by the messages near each slot that have and lend it."""
     held, levels = np.zeros((2, size), np.uint8)
-    held[has] = 1
+    held[has] = lends
     inner = levels[len(NEAR) : -len(NEAR)]
-    for away in range(1, len(NEAR) + 1):
+    for away, fades in enumerate(map(np.uint8, NEAR), 1):
         start, end = len(NEAR) - away, size - len(NEAR) - away
-        lends = held[start:end] | held[start + 2 * away : end + 2 * away]
-        np.maximum(inner, lends * np.uint8(len(NEAR) + 1 - away), out=inner)
+        lent = np.maximum(held[start:end], held[start + 2 * away : end + 2 * away])
+        np.maximum(lent, fades, out=lent)
+        lent -= fades
+        np.maximum(inner, lent, out=inner)
     return levels
 
 

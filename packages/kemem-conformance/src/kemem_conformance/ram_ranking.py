@@ -68,6 +68,7 @@ def _talk(rows: Sequence[Stored], lent: Sequence[bool]) -> Conversation:
         np.array([it.row.ts for it in rows], np.int64),
         np.array(voices, np.int8),
         np.array([contains(it.words, ASKING) for it in rows], np.bool_),
+        np.array([length(it.words) for it in rows], np.int64),
         np.array(lent, np.bool_),
     )
 
