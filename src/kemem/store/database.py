@@ -75,6 +75,7 @@ class Database(Protocol):
 
     name: str
     readers: int  # how many can read at once
+    finds_in_ranges: bool  # whether its word index finds rows of a range without those of others
 
     def open(self, *, moving: bool = False) -> None:
         """Connect; create or migrate the tables.

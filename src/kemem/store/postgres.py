@@ -144,6 +144,7 @@ class Postgres:
     """A store in a PostgreSQL database."""
 
     name = "postgresql"
+    finds_in_ranges = False
 
     def __init__(self, url: sa.URL, connections: int = 12, timeout: float = 60) -> None:
         self._url, self._schema = url, _schema_of(url)

@@ -8,7 +8,7 @@ need not be complete, and all of them can be made again.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from kemem.store.database import (
     group,
     in_list,
 )
-from kemem.store.read import keyed
+from kemem.store.read import chunks, keyed
 from kemem.store.schema import SEQ_BITS, space_posting, space_state
 from kemem.store.tables import TABLES, Stored, one_of
 from kemem.text.query import Mask, Phrase, index_text, parts_of
@@ -202,11 +202,12 @@ def build(database: Database, space: Space, number: int) -> None:
         if state.epoch != space.epoch or not is_full:
             return
         phrases = _common_phrases(connection, first)
-        for start in range(0, len(phrases), _AT_ONCE):
-            some = phrases[start : start + _AT_ONCE]
-            lookups = [(space, Phrase((*it.split(),)), first, first + BLOCK - 1) for it in some]
-            found = zip(some, lookup(connection, database, lookups), strict=True)
-            bodies |= {text: _pack(ids - first) for text, ids in found}
+        if database.finds_in_ranges:
+            lookups = [(space, Phrase((*it.split(),)), first, first + BLOCK - 1) for it in phrases]
+            found = dict(zip(phrases, _in_turn(connection, database, lookups), strict=True))
+        else:
+            found = _read_all(connection, first, phrases)
+        bodies |= {text: _pack(ids - first) for text, ids in found.items()}
 
     def store(connection: sa.Connection) -> None:
         this = {"of_space": space.space_no}
@@ -217,6 +218,24 @@ def build(database: Database, space: Space, number: int) -> None:
             connection.execute(sa.insert(space_posting), rows)
 
     database.write(store, durable=False)
+
+
+def _in_turn(
+    connection: sa.Connection, database: Database, lookups: Sequence[Lookup]
+) -> Iterator[Ids]:
+    """The rows of each of many lookups."""
+    for start in range(0, len(lookups), _AT_ONCE):
+        yield from lookup(connection, database, lookups[start : start + _AT_ONCE])
+
+
+def _read_all(connection: sa.Connection, first_id: int, phrases: Sequence[str]) -> dict[str, Ids]:
+    """The rows of a block that have each phrase, judging by what they say."""
+    wanted, found = {*phrases}, {it: list[int]() for it in phrases}
+    for ids in chunks(range(first_id, first_id + BLOCK)):
+        for row in _texts(connection, [*ids]):
+            for part in wanted & parts_of(row.text):
+                found[part].append(row.id)
+    return {text: np.array(ids, np.int64) for text, ids in found.items()}
 
 
 def remove(connection: sa.Connection, texts: Sequence[IndexedText]) -> None:
@@ -270,11 +289,15 @@ def _load_blocks(connection: sa.Connection, wanted: Sequence[_Wanted]) -> Blocks
 
 def _common_phrases(connection: sa.Connection, first_id: int) -> list[str]:
     """Phrases that many rows of a block have, judging by some of these."""
-    some = [*range(first_id + _SAMPLE // 2, first_id + BLOCK, _SAMPLE)]
-    rows = [row for table in TABLES for row in keyed(connection, table, some)]
-    counts = Counter(part for it in indexed_texts(rows) for part in parts_of(it.text))
-    least = max(len(rows) / _SHARE, 2)
+    some = _texts(connection, [*range(first_id + _SAMPLE // 2, first_id + BLOCK, _SAMPLE)])
+    counts = Counter(part for it in some for part in parts_of(it.text))
+    least = max(len(some) / _SHARE, 2)
     return sorted(it for it, count in counts.items() if count >= least and len(it) <= _LONGEST)
+
+
+def _texts(connection: sa.Connection, ids: Sequence[int]) -> list[IndexedText]:
+    """What the rows of some ids say, as far as there are any."""
+    return indexed_texts(row for table in TABLES for row in keyed(connection, table, ids))
 
 
 def _text(phrase: Phrase) -> str:

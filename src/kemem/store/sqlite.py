@@ -101,6 +101,7 @@ class Sqlite:
 
     name = "sqlite"
     readers = _READERS
+    finds_in_ranges = True
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE
