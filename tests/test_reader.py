@@ -154,3 +154,38 @@ def test_search_reads_unless_it_is_not_wanted(tmp_path: Path, language: str) -> 
     read, without = search("local"), search("none")
     assert read != without and search("local", rerank=False) == without
     assert read[0][1] == pytest.approx(without[0][1])
+
+
+@each(
+    "line, told, question, answer",
+    [
+        (
+            "Today I had {} for lunch at work.",
+            ("Mr Okonkwo is my tax adviser.", "Okonkwo's office has moved to Kantstrasse 88."),
+            "Where is my tax adviser's office?",
+            "Kantstrasse",
+        ),
+        (
+            "今天中午在公司吃了第{}种面。",
+            ("我表妹叫若溪。", "若溪在植物园当讲解员。"),
+            "我表妹在哪里工作？",
+            "植物园",
+        ),
+    ],
+)
+def test_what_a_second_hop_led_to_stays_first(
+    tmp_path: Path, line: str, told: tuple[str, str], question: str, answer: str
+) -> None:
+    lines = [line.format(at) for at in range(120)]
+    lines[30:30], lines[90:90] = told[:1], told[1:]
+    with Memory(data_dir=tmp_path) as memory:
+        memory.ingest(
+            [
+                {"role": "user", "content": it, "ts": START + timedelta(hours=at)}
+                for at, it in enumerate(lines)
+            ],
+            "u",
+        )
+        best = memory.search(question, "u", limit=3, explain=True)
+    assert answer in best[0].memory
+    assert any(it.startswith("hop") for it in best[0].why)
