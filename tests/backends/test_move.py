@@ -371,6 +371,87 @@ def test_it_says_how_far_it_is(
     assert json.loads(capsys.readouterr().out)["rows"]["message"] == 20
 
 
+class Killed(Exception):
+    """What ends a move in the middle of its work."""
+
+
+def kill(*_: object) -> None:
+    raise Killed
+
+
+def opened_by_anybody(place: str) -> None:
+    database = admin._database(place, "to")
+    database.open()
+    database.close()
+
+
+@pytest.fixture
+def places(tmp_path: Path, store_database: str) -> list[str]:
+    """Two destinations, one on each engine."""
+    return [store_database, str(tmp_path / "new")]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_store_that_was_moved_is_not_moved_elsewhere(
+    filled: Path, places: list[str], order: int
+) -> None:
+    """Nor to where a move that was declined has copied it before: there would be two stores."""
+    first, second = places[::order]
+    with pytest.raises(Killed):
+        admin.move(str(filled), second, no_report, kill)
+    admin.move(str(filled), first, no_report, no_report)
+    with pytest.raises(Conflict, match=r"was moved to .* already; move it from there"):
+        admin.move(str(filled), second, refused, refused)
+    assert admin.move(str(filled), first, refused, refused).seconds == 0
+    with pytest.raises(Unavailable, match="has not finished"):
+        opened_by_anybody(second)
+
+
+def test_of_two_moves_of_a_store_one_arrives(filled: Path, places: list[str]) -> None:
+    """The other one was copying while the store was closed."""
+    source, *targets = (opened(admin._database(it, "to")) for it in (str(filled), *places))
+    works = [Move(source, it) for it in targets]
+    for work in works:
+        work.catch_up(no_report)
+    works[0].switch("there")
+    with pytest.raises(Conflict, match="was moved to there already; move it from there"):
+        works[1].switch("elsewhere")
+    for database in (source, *targets):
+        database.close()
+    with pytest.raises(Unavailable, match="has not finished"):
+        targets[1].open()
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_move_that_was_killed_during_the_switch_goes_on(
+    filled: Path, places: list[str], order: int
+) -> None:
+    """The old store is closed then, and the new one not open: only that one takes it up."""
+    first, second = places[::order]
+    with pytest.raises(Killed):
+        admin.move(str(filled), second, no_report, kill)
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(Postgres, "after_restore", kill)
+        patched.setattr(Sqlite, "after_restore", kill)
+        admin.move(str(filled), first, no_report, no_report)
+    with pytest.raises(Conflict, match="already; move it from there"):
+        admin.move(str(filled), second, refused, refused)
+    assert admin.move(str(filled), first, no_report, no_report).rows["message"] == 20
+    opened_by_anybody(first)
+
+
+def test_what_an_older_version_has_closed_is_copied_nowhere(filled: Path, tmp_path: Path) -> None:
+    """It did not write down for which destination."""
+    new = str(tmp_path / "new")
+    with pytest.raises(Killed):
+        admin.move(str(filled), new, no_report, kill)
+    with closing(sqlite3.connect(filled / FILE)) as old:
+        old.execute("INSERT INTO meta (key, value) VALUES ('moved_to', 'somewhere')")
+        old.commit()
+    with pytest.raises(Conflict, match="was moved to somewhere already; move it from there"):
+        admin.move(str(filled), new, refused, refused)
+
+
 def test_a_place_that_cannot_be_is_refused(filled: Path, tmp_path: Path) -> None:
     """Nothing is overwritten, made up or moved onto itself; nothing secret is shown."""
     other = tmp_path / "other"

@@ -22,6 +22,7 @@ Step = Callable[[sa.Connection, Database], None]
 
 # Keys of meta.
 MOVED_TO = "moved_to"  # where the store is now; it takes no more writes
+MOVED_INTO = "moved_into"  # the fingerprint of the store that it was closed for
 MOVING_FROM = "moving_from"  # the fingerprint of the store that is being copied here
 
 _ORDERED_BY_TIME = ("uk_agent_user_session_time", "idx_message_user_create_time", "idx_note_time")

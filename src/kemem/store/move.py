@@ -22,7 +22,7 @@ from kemem.errors import Conflict
 from kemem.store import keys, schema, tally, webhooks
 from kemem.store.copier import Copier, Key, States, count_rows, different
 from kemem.store.database import Database
-from kemem.store.migrate import MOVED_TO, MOVING_FROM, read_meta, write_meta
+from kemem.store.migrate import MOVED_INTO, MOVED_TO, MOVING_FROM, read_meta, write_meta
 from kemem.store.schema import (
     agent,
     app_user,
@@ -106,21 +106,20 @@ class Move:
         self._source, self._target = source, target
         with driver_errors(source), source.reading() as connection:
             own = read_meta(connection)
-        self._secret, moved_to = own["secret"], own.get(MOVED_TO)
-        fingerprint = blake2b(self._secret.encode(), digest_size=16).hexdigest()
+        self._secret, fingerprint = own["secret"], _fingerprint(own["secret"])
         with driver_errors(target), target.reading() as connection:
             other = read_meta(connection)
             held = _contents(connection)
         begun, is_same = other.get(MOVING_FROM), other["secret"] == self._secret
-        self.is_done = is_same and moved_to is not None and MOVED_TO not in other
+        self._destination = _fingerprint(other["secret"])
+        self.is_done = is_same and MOVED_TO in own and MOVED_TO not in other
         if self.is_done:
             return
         if is_same and MOVED_TO in other:
             raise Conflict("the destination is what was left of this store; name an empty one")
         if is_same:
             raise Conflict("both places are the same store; name another one to move to")
-        if moved_to is not None and begun != fingerprint:
-            raise Conflict(f"the store was moved to {moved_to} already; move it from there")
+        self._check_open(own)
         if begun not in (None, fingerprint):
             begun_by = "the destination belongs to the unfinished move of another store"
             raise Conflict(f"{begun_by}; name an empty one")
@@ -131,6 +130,16 @@ class Move:
         self._report: Report = lambda _: None
         self._progress, self._reported = Progress(0, 0), time.monotonic()
         self._write(lambda it: write_meta(it, MOVING_FROM, fingerprint))
+
+    def _check_open(self, own: Mapping[str, str]) -> None:
+        """Refuse a source that was closed for another destination than this.
+
+        Every store has a secret of its own, which a copy exchanges for that of the source only when
+        it opens. So what was filled halfway for a move that was given up is told from the copy that
+        is the store now. Before 0.2 nothing told them apart, and nothing is copied.
+        """
+        if MOVED_TO in own and own.get(MOVED_INTO) != self._destination:
+            raise Conflict(f"the store was moved to {own[MOVED_TO]} already; move it from there")
 
     def catch_up(self, report: Report) -> None:
         """Copy and verify, until what is left is little, or is not halved by another pass."""
@@ -156,8 +165,10 @@ class Move:
             self._pass(lambda: nullcontext(connection))
             self._verify(connection)
             own = read_meta(connection)
+            self._check_open(own)  # nobody waited for another move to end
             if MOVED_TO not in own:
                 write_meta(connection, MOVED_TO, place)
+                write_meta(connection, MOVED_INTO, self._destination)
                 self._source.seal(connection)
             return began, own, tally.totals(connection)
 
@@ -256,6 +267,11 @@ def driver_errors(database: Database) -> Iterator[None]:
         yield
     except sa.exc.DBAPIError as error:
         raise database.to_error(error) from None
+
+
+def _fingerprint(secret: str) -> str:
+    """What tells a store from others, and nothing of its secret."""
+    return blake2b(secret.encode(), digest_size=16).hexdigest()
 
 
 def _read_states(connection: sa.Connection) -> dict[int, Key]:
