@@ -31,7 +31,7 @@ from kemem.search import fuse, judge, recipe, understand
 from kemem.search.features import Candidate
 from kemem.search.hops import Hop
 from kemem.search.understand import ParsedQuery
-from kemem.text import rank
+from kemem.text import conversation, rank
 
 Switch = tuple[Any, str, object]  # a module, one of its names, and the value that switches it off
 METRICS = (MAIN, "hit@1")
@@ -52,10 +52,12 @@ async def no_hops(
 
 
 NO_CONTEXT: tuple[Switch, ...] = (
-    (rank, "NEAR", (rank.WHOLE,) * len(rank.NEAR)),
-    *((rank, name, 0.0) for name in ("SESSION", "OPENING", "TOPIC")),
+    (conversation, "NEAR", (conversation.WHOLE,) * len(conversation.NEAR)),
+    *((conversation, name, 0.0) for name in ("SESSION", "OPENING", "TOPIC")),
 )
-NO_OPENING: tuple[Switch, ...] = tuple((rank, name, rank.SESSION) for name in ("OPENING", "TOPIC"))
+NO_OPENING: tuple[Switch, ...] = tuple(
+    (conversation, name, conversation.SESSION) for name in ("OPENING", "TOPIC")
+)
 NO_ASKING: tuple[Switch, ...] = ((rank, "_ASKING", 1.0),)
 NO_SPEAKER: tuple[Switch, ...] = ((rank, "_NAMED", 0.0),)
 NO_PARTS: tuple[Switch, ...] = ((understand, "MAX_PARTS", 0),)

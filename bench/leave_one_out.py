@@ -20,7 +20,7 @@ from bench.ablation import NO_ASKING, NO_OPENING, NO_READER, NO_SPEAKER, Switch,
 from bench.retrievers import RETRIEVERS, Ask, Query
 from bench.scoring import JUDGED, MAIN, evidence, interval, mean, score, texts, with_interval
 from kemem.search import fuse, reader
-from kemem.text import rank
+from kemem.text import conversation, rank
 
 CHOSEN_BY = (MAIN, "ndcg@10")
 SHIPPED = "shipped"
@@ -30,7 +30,7 @@ Choice = tuple[str, str]  # the name of a number, and that of its value
 
 
 def _near(steps: int) -> tuple[Switch, ...]:
-    return ((rank, "NEAR", tuple(steps + it for it in rank.NEAR)),)
+    return ((conversation, "NEAR", tuple(steps + it for it in conversation.NEAR)),)
 
 
 # The values of each number by their names, the simplest first: it is taken where two are as good.
@@ -44,14 +44,14 @@ NUMBERS: Mapping[str, Mapping[str, Sequence[Switch]]] = {
         "0.7": ((rank, "_ASKING", 0.7),),
     },
     "session (SESSION)": {
-        "off": ((rank, "SESSION", 0.0),),
-        "0.06": ((rank, "SESSION", 0.06),),
+        "off": ((conversation, "SESSION", 0.0),),
+        "0.06": ((conversation, "SESSION", 0.06),),
         SHIPPED: (),
-        "0.2": ((rank, "SESSION", 0.2),),
+        "0.2": ((conversation, "SESSION", 0.2),),
     },
     "words near (NEAR)": {
-        "off": _near(rank.WHOLE),
-        "× 0.5": _near(rank.HALF),
+        "off": _near(conversation.WHOLE),
+        "× 0.5": _near(conversation.HALF),
         SHIPPED: (),
         "× 1.3": _near(-6),
     },

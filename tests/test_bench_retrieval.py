@@ -14,7 +14,7 @@ from bench.retrieval import Answer, compared, reliability, runs, session_score
 from bench.scoring import JUDGED, score
 from kemem.search import fuse
 from kemem.serve.telemetry.journal import parse_runs
-from kemem.text import rank
+from kemem.text import conversation, rank
 
 MESSAGES = {
     "zh": ["你妹妹养了什么宠物？", "一只金毛，叫豆豆", "周末去爬山吧", "好，山上见"],
@@ -206,10 +206,10 @@ def test_sampled_questions_are_spread_over_users() -> None:
 
 def test_every_value_can_be_set_while_a_question_is_asked() -> None:
     """A number that is renamed or gone is noticed here, not by a run of minutes."""
-    before = vars(rank).copy(), vars(fuse).copy()
+    before = vars(rank).copy(), vars(conversation).copy(), vars(fuse).copy()
     for values in leave_one_out.NUMBERS.values():
         assert leave_one_out.SHIPPED in values
         for switches in values.values():
             with switched(switches):
                 pass
-    assert (vars(rank), vars(fuse)) == before
+    assert (vars(rank), vars(conversation), vars(fuse)) == before

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kemem.text import rank
-from kemem.text.query import ConversationQuery, Phrase, Query
-from kemem.text.rank import (
+from kemem.text import conversation
+from kemem.text.conversation import (
     BRIEF,
     HALF,
     NEAR,
@@ -19,8 +18,9 @@ from kemem.text.rank import (
     TOPIC,
     WHOLE,
     Conversation,
-    word_scores,
 )
+from kemem.text.query import ConversationQuery, Phrase, Query
+from kemem.text.rank import word_scores
 
 WORDS = (Phrase(("火",)), Phrase(("hot",)), Phrase(("tea",)))
 
@@ -103,7 +103,7 @@ def test_a_word_counts_by_the_best_that_lends_it(rows: list[Row], length: float,
     masks = [np.array([row.holds[word] for row in rows], np.bool_) for word in range(len(WORDS))]
     words = [*zip(masks, weights, strict=True)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rank, "_RARE", rare)
+        patch.setattr(conversation, "_RARE", rare)
         found = talk_of(rows)
         held = dict(zip(found.rows, found.word_weights(words, length), strict=True))
     some = found.rows[::2]

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from kemem.text.conversation import Scores
 from kemem.text.query import Mask, Phrase, Query, parse
-from kemem.text.rank import Scores, word_scores
+from kemem.text.rank import word_scores
 from kemem.text.segment import search_text
 from tests.cases import each
 

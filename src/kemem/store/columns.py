@@ -14,8 +14,8 @@ from kemem.store import codes, segments
 from kemem.store.codes import Plane, encode, planes_of
 from kemem.store.database import Space
 from kemem.store.recent import RecentMessages
+from kemem.text.conversation import Conversation
 from kemem.text.query import Mask, Phrase
-from kemem.text.rank import Conversation
 
 _ENTRY_BYTES = 4096  # of an empty cache entry
 _SESSION_BYTES = 160  # of a session's id and number as Python keeps them

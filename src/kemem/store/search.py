@@ -49,8 +49,9 @@ from kemem.store.schema import message, note, note_history, note_source
 from kemem.store.spaces import served, spaces_and_model, visible_spaces
 from kemem.store.tables import TABLES, one_of
 from kemem.store.vectors import check_vectors
+from kemem.text.conversation import Conversation
 from kemem.text.query import Mask, Query
-from kemem.text.rank import Conversation, Scored, context_scope, likely_rows, word_scores
+from kemem.text.rank import Scored, context_scope, likely_rows, word_scores
 
 _ROUNDING = 1e-6  # scores closer than this can be equal
 _IN_TIME = 20  # messages of the times that are asked for

@@ -100,8 +100,7 @@ class Sqlite:
     """A store in a directory."""
 
     name = "sqlite"
-    readers = _READERS
-    finds_in_ranges = True
+    readers, finds_in_ranges = _READERS, True
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE

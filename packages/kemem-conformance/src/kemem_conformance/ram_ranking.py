@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from kemem.errors import InvalidArgument
 from kemem.records import Match, Matrix, Message, Micros, Model, Rank, Row
+from kemem.text.conversation import SPEAKERS, Conversation
 from kemem.text.query import ASKING, Phrase, Query, length
-from kemem.text.rank import SPEAKERS, Conversation, word_scores
+from kemem.text.rank import word_scores
 
 Direction = NDArray[np.float64]  # a vector of length 1
 
