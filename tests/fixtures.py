@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
+from kemem.serve.telemetry.seldom import seldom
 from kemem.settings import Settings, load
 from kemem.store.postgres import Postgres
 from kemem.testing.postgres import running_postgres
@@ -34,6 +35,12 @@ hypothesis.settings.register_profile(
     deadline=None,  # a busy machine is no failure
 )
 hypothesis.settings.load_profile("kemem")
+
+
+@pytest.fixture(autouse=True)
+def warnings_of_one_test() -> None:
+    """What one test has logged is not held back in another."""
+    seldom._logged.clear()
 
 
 @pytest.fixture(scope="session")
