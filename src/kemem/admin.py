@@ -1,5 +1,6 @@
 """What operators do with a whole database: move it, spread it over several, index its vectors."""
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -8,15 +9,15 @@ from pathlib import Path
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from kemem.errors import InvalidArgument, NotFound
+from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.settings import shown_url
 from kemem.store import hnsw
-from kemem.store.database import Database
+from kemem.store.database import Database, driver_errors
 from kemem.store.distribute import LOCAL, REFERENCES, SHARDED
 from kemem.store.distribute import distribute as distribute_tables
 from kemem.store.hnsw import IndexState as IndexState
 from kemem.store.hnsw import VectorIndex as VectorIndex
-from kemem.store.move import Move, driver_errors
+from kemem.store.move import Move
 from kemem.store.move import Pass as Pass
 from kemem.store.move import Progress as Progress
 from kemem.store.postgres import Postgres
@@ -44,15 +45,35 @@ def move(
     a long one every few seconds how far it is. `confirm` is called before the store is closed; if
     it raises, all stays as it is, and another call goes on from there.
     """
-    with _opened(source, "from") as old, _opened(destination, "to") as new:
-        place, work = _shown(destination), Move(old, new)
+    place = _shown(destination)
+    command = shlex.join(["kemem", "move", "--from", _shown(source), "--to", place])
+    with (
+        _opened(source, "from") as old,
+        _opened(destination, "to") as new,
+        driver_errors(new),
+        new.filling() as check,
+    ):
+        work = Move(old, new, command, check)
         if work.is_done:
             return Moved(place, work.sizes(), 0.0)
-        work.catch_up(report)
-        confirm()
-        work.catch_up(report)  # with what was written while somebody decided
-        seconds = work.switch(place)
-        return Moved(place, work.sizes(), seconds)
+        with _goes_on():
+            work.catch_up(report)
+            confirm()
+            work.catch_up(report)  # with what was written while somebody decided
+            seconds = work.switch(place)
+            return Moved(place, work.sizes(), seconds)
+
+
+@contextmanager
+def _goes_on() -> Iterator[None]:
+    """Say of what ends a move, as a restart of PostgreSQL does, that another one goes on."""
+    try:
+        yield
+    except Unavailable as error:
+        if "table" in error.details:  # of a copy that another move would find as it is
+            raise
+        reason = error.message.removesuffix("; nothing was written")
+        raise Unavailable(f"{reason}; run kemem move again, it goes on from there") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,6 +327,30 @@ def test_a_store_that_is_always_written_to_is_caught_up_with(
     assert moved.rows["message"] > 21
 
 
+@pytest.mark.parametrize("known", [0, 4_000_000])
+def test_what_is_cited_again_under_its_id_is_copied(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: int
+) -> None:
+    """The message that had the id is another row, which takes its citations along when it goes."""
+
+    def decide() -> None:
+        with closing(sqlite3.connect(filled / FILE)) as store:
+            store.execute("CREATE TEMP TABLE cited AS SELECT * FROM note_source")
+            store.execute("PRAGMA foreign_keys = ON")
+            store.execute("CREATE TEMP TABLE said AS SELECT * FROM message")
+            store.execute("DELETE FROM message")
+            store.execute("UPDATE said SET id = id + 1000")
+            store.execute("INSERT INTO message SELECT * FROM said")
+            store.execute("INSERT INTO note_source SELECT * FROM cited")
+            store.execute("UPDATE space_state SET epoch = epoch + 1")
+            store.commit()
+
+    monkeypatch.setattr(move, "_LARGE", 0)
+    monkeypatch.setattr(move, "_MOST_KNOWN", known)
+    moved = admin.move(str(filled), str(tmp_path / "new"), no_report, decide)
+    assert moved.rows["note_source"] >= 20
+
+
 def test_rows_that_are_not_remembered_are_compared(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,8 +370,8 @@ def test_rows_that_are_not_remembered_are_compared(
 @pytest.mark.parametrize(
     ("language", "line"),
     [
-        ("en", "copied {} of {} messages, notes and vectors"),
-        ("zh", "已复制 {} / {} 条消息、笔记和向量"),
+        ("en", "pass 1: copied {} of {} messages, notes and vectors"),
+        ("zh", "第 1 轮：已复制 {} / {} 条消息、笔记和向量"),
     ],
 )
 def test_it_says_how_far_it_is(
@@ -450,6 +474,172 @@ def test_what_an_older_version_has_closed_is_copied_nowhere(filled: Path, tmp_pa
         old.commit()
     with pytest.raises(Conflict, match="was moved to somewhere already; move it from there"):
         admin.move(str(filled), new, refused, refused)
+
+
+def test_a_move_names_its_passes(
+    filled: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """And says when it compares; one is no plural."""
+    monkeypatch.setattr(move, "_SILENCE", -1.0)
+    monkeypatch.setattr(move, "_LARGE", 0)
+    new = str(tmp_path / "new")
+    with pytest.raises(Killed):
+        admin.move(str(filled), new, no_report, kill)
+    with Memory(settings=load(data_dir=filled, embedder="none", llm="none")) as memory:
+        memory.add("好。 I see.", "u1", infer=False)
+    operate.move(str(filled), new, yes=True)
+    shown = capsys.readouterr().out
+    assert "pass 1: comparing with what was copied\n" in shown
+    assert "rows of 1 space, " in shown and "pass 2: copied 0 rows of 0 spaces, " in shown
+    monkeypatch.setattr("kemem.serve.cli.language._current", "zh")
+    assert operate._pass_line(1, 2, 0.5) == "已复制 2 个空间的 1 行，0.5 秒"
+    assert operate._pass_line(2, 1, 0.5) == "已复制 1 个空间的 2 行，0.5 秒"
+
+
+def at_once(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Two copies of large spaces in parts of a few rows; the rows that are written."""
+    written = list[Any]()
+    put = copier.Copier._put
+
+    def noted(self: Any, connection: Any, table: Any, page: Any, updated: Any) -> None:
+        put(self, connection, table, page, updated)
+        written.extend((table.name, key) for key in page)
+
+    monkeypatch.setattr(copier.Copier, "_put", noted)
+    monkeypatch.setattr(copier, "_PAGE", 5)
+    monkeypatch.setattr(copier, "_PART", 10)
+    return written
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_move_that_was_killed_within_a_user_copies_the_rest(
+    tmp_path: Path, places: list[str], order: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not what was committed before, and nothing of it counts as a copy of the user."""
+    old, place = str(tmp_path / "old"), places[::order][0]
+    with Memory(settings=load(data_dir=old, embedder="none", llm="none")) as memory:
+        talk = [{"role": "user", "content": f"Line {it} of 茶."} for it in range(100)]
+        memory.add(talk, "u1", infer=False)
+    written = at_once(monkeypatch)
+    monkeypatch.setattr(move, "_SILENCE", -1.0)
+
+    def stop(done: Pass | Progress) -> None:
+        if isinstance(done, Progress) and done.rows >= 160:  # all notes, and some messages
+            raise Killed
+
+    with pytest.raises(Killed):
+        admin.move(old, place, stop, no_report)
+    with pytest.raises(Unavailable, match="has not finished"):
+        opened_by_anybody(place)
+    written.clear()
+    assert admin.move(old, place, no_report, no_report).rows["message"] == 100
+    names = [name for name, _ in written]
+    assert "note" not in names and 40 <= names.count("message") <= 50
+    options = {"database_url": place} if "://" in place else {"data_dir": place}
+    with Memory(settings=load(**options, embedder="none", llm="none")) as memory:
+        assert len([*all_messages(memory, "u1")]) == 100
+        assert memory.search("茶 99", user_id="u1").items
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_two_moves_do_not_fill_one_destination(filled: Path, places: list[str], order: int) -> None:
+    """The second says so at once, whoever began it; where the first has ended, it goes on."""
+    place = places[::order][0]
+
+    def meanwhile() -> None:
+        with pytest.raises(Conflict, match="another kemem move is filling the destination"):
+            admin.move(str(filled), place, refused, refused)
+        raise Killed
+
+    with pytest.raises(Killed):
+        admin.move(str(filled), place, no_report, meanwhile)
+    assert admin.move(str(filled), place, no_report, no_report).rows["message"] == 20
+
+
+def test_what_is_not_finished_says_which_command_does_it(
+    filled: Path, tmp_path: Path, store_database: str
+) -> None:
+    """Without a password; and the old store does not send anybody there for good."""
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(Postgres, "after_restore", kill)
+        admin.move(str(filled), store_database, no_report, no_report)
+    shown = make_url(store_database).render_as_string(hide_password=True)
+    with pytest.raises(Unavailable) as caught:
+        opened_by_anybody(store_database)
+    assert f"to go on: kemem move --from {filled} --to '{shown}'" in caught.value.message
+    assert "postgres:postgres@" not in caught.value.message
+    with pytest.raises(Unavailable, match="or run kemem move again if that is not finished"):
+        opened_by_anybody(str(filled))
+
+
+def test_a_write_to_a_store_that_was_moved_says_where(
+    filled: Path, tmp_path: Path, store_database: str
+) -> None:
+    """On both engines, also where the path has quotation marks."""
+    third = tmp_path / "it's 50% 新"
+    settings = dict(embedder="none", llm="none")
+    with Memory(settings=load(data_dir=filled, **settings)) as memory:
+        memory.add("Early enough. 还早。", "u1")
+        admin.move(str(filled), store_database, no_report, no_report)
+        with pytest.raises(Unavailable, match=r"was moved to postgresql://.*:\*\*\*@.*; nothing"):
+            memory.add("Too late. 太晚了。", "u1")
+    with Memory(settings=load(database_url=store_database, **settings)) as memory:
+        memory.add("Early enough. 还早。", "u2")
+        admin.move(store_database, str(third), no_report, no_report)
+        with pytest.raises(Unavailable) as caught:
+            memory.add("Too late. 太晚了。", "u1")
+    assert caught.value.message == f"the store was moved to {third}; nothing was written"
+    with Memory(settings=load(data_dir=third, **settings)) as memory:
+        memory.add("Early enough. 还早。", "u3")
+        admin.move(str(third), str(tmp_path / "it's"), no_report, no_report)
+        with pytest.raises(Unavailable, match=r"was moved to .*it's; nothing was written"):
+            memory.add("Too late. 太晚了。", "u1")
+
+
+# The driver's cursor on a connection that is lost.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("back", [False, True])
+def test_a_move_that_loses_its_server_says_that_it_goes_on(
+    filled: Path, tmp_path: Path, store_database: str, back: bool
+) -> None:
+    """Whichever side the server is; so does the lock of the destination, which is gone then."""
+    source, destination = str(filled), store_database
+    if back:
+        admin.move(source, destination, no_report, no_report)
+        source, destination = store_database, str(tmp_path / "new")
+    gone = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+
+    def stop(done: Pass | Progress) -> None:
+        with psycopg.connect(store_database, autocommit=True) as server:
+            server.execute(gone)
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(Unavailable) as caught:
+        patched.setattr(move, "_SILENCE", -1.0)
+        admin.move(source, destination, stop, no_report)
+    assert "PostgreSQL at " in caught.value.message
+    assert caught.value.message.endswith("; run kemem move again, it goes on from there")
+    assert admin.move(source, destination, no_report, no_report).rows["message"] == 20
+
+
+@pytest.mark.parametrize(("language", "line"), [("en", "Interrupted. Run"), ("zh", "已中断。")])
+def test_ctrl_c_ends_a_move(filled: Path, tmp_path: Path, language: str, line: str) -> None:
+    """With the code that other commands end with, and how to go on."""
+    words = ("move", "--from", str(filled), "--to", str(tmp_path / "new"), "--yes")
+    with pytest.MonkeyPatch.context() as patched:
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(Move, "catch_up", interrupt)
+        ended = kemem(tmp_path, *words, KEMEM_LANGUAGE=language)
+    assert ended.returncode == 130 and ended.stderr.startswith(line)
+    assert kemem(tmp_path, *words).returncode == 0
 
 
 def test_a_place_that_cannot_be_is_refused(filled: Path, tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -13,18 +13,37 @@ from sqlalchemy.dialects import postgresql, sqlite
 from kemem.errors import Unavailable
 from kemem.store import schema
 from kemem.store.archive import decode_vector, stored_rows
-from kemem.store.database import Database, IndexedText, Values, columns_of, insert
+from kemem.store.database import (
+    Database,
+    IndexedText,
+    Values,
+    columns_of,
+    driver_errors,
+    insert,
+)
 from kemem.store.halfvec import HalfvecSend, HalfVector
 from kemem.store.postings import indexed_texts
 from kemem.store.read import chunks
-from kemem.store.schema import embedding_model, row_vector
+from kemem.store.schema import embedding_model, message, note_source, row_vector, space_state
 from kemem.store.tables import TABLES
 
+T = TypeVar("T")
 Key = tuple[Any, ...]  # the primary key of a row
+Conditions = list[sa.ColumnElement[bool]]
 States = dict[Key, int]  # of rows: another one after a row has changed
-Advance = Callable[[sa.Table, int], None]  # is told how many rows of a table were written
+Work = Callable[[sa.Connection], None]
+# Is told how many rows of a table were written, or None while they are compared.
+Watch = Callable[[sa.Table, int | None], None]
 
-_PAGE = 500  # rows that are written together
+_PAGE = 500  # rows that are written together,
+_PART = 2_000  # and committed together: where a copy ends, the next one goes on behind them
+_citing = sa.select(*note_source.primary_key).join(
+    message,
+    sa.and_(
+        message.c.space_no == note_source.c.space_no,
+        message.c.message_id == note_source.c.message_id,
+    ),
+)
 _INDEXED = {it.table: it for it in TABLES}  # whose words are searched
 
 
@@ -36,11 +55,15 @@ class _Changes(NamedTuple):
     added: list[Key] | None  # None: all, as the target has none
 
 
+_EVERYTHING = _Changes([], set(), None)
+
+
 class Copier:
     """Some spaces, or what belongs to none, as of one moment of the source.
 
     `known` has the states that rows had in the source when they were copied last; a table of which
-    there are none is compared row by row with the target, which takes many times as long.
+    there are none is compared row by row with the target, which takes many times as long. `watch`
+    hears of each page.
     """
 
     def __init__(
@@ -50,33 +73,59 @@ class Copier:
         taken: sa.Connection,
         numbers: Sequence[int],
         known: Mapping[sa.Table, States] | None,
+        watch: Watch,
     ) -> None:
         self._source, self._target, self._taken = source, target, taken
-        self._numbers, self._known = numbers, known
+        self._numbers, self._known, self._watch = numbers, known, watch
         self.states: dict[sa.Table, States] = {}  # of what it has copied, unless `known` is None
 
-    def copy(self, connection: sa.Connection, tables: Sequence[sa.Table], advance: Advance) -> int:
-        """Write the differences, inside the caller's transaction, and verify; returns how many."""
-        changes = {table: self._compare(connection, table) for table in tables}
-        count = 0
-        for table in reversed(tables):  # children first
-            self._remove(connection, table, changes[table].gone)
-            count += len(changes[table].gone)
-        for table in tables:
-            for page in self._pages(table, changes[table]):
-                self._put(connection, table, page, changes[table].updated)
-                advance(table, len(page))
+    def copy(self, tables: Sequence[sa.Table], write: Callable[[Work], None]) -> int:
+        """Write the differences in several transactions, and verify; returns how many.
+
+        Spaces have no state between the first and the last of them: until then they are no copies.
+        """
+        with driver_errors(self._target), self._target.snapshot() as connection:
+            changes = {it: self._compare(connection, it) for it in tables if it is not space_state}
+            self._cite_again(connection, changes)
+        part, size, count = list[Work](), 0, 0
+        if space_state in tables:
+            part.append(self._forget_states)
+        for rows, work in self._steps(changes):
+            part.append(work)
+            size, count = size + rows, count + rows
+            if size >= _PART:
+                write(partial(_do_all, works=part))
+                part, size = [], 0
+        part.append(partial(_verify, expected=self._expected([*changes])))
+        if space_state in tables:
+            for page in self._pages(space_state, _EVERYTHING):
+                part.append(partial(self._put, table=space_state, page=page, updated=set()))
                 count += len(page)
-            own = self._own(table)
-            if count_rows(connection, table, *own) != count_rows(self._taken, table, *own):
-                raise different(table)
+        write(partial(_do_all, works=part))
         return count
 
-    def _own(self, table: sa.Table) -> list[sa.ColumnElement[bool]]:
+    def _steps(self, changes: Mapping[sa.Table, _Changes]) -> Iterator[tuple[int, Work]]:
+        """What is to be done, each with its number of rows; it can be done again."""
+        for table in reversed([*changes]):  # children first
+            for keys in chunks(changes[table].gone):
+                yield len(keys), partial(self._remove, table=table, keys=keys)
+        for table, own in changes.items():
+            for page in self._pages(table, own):
+                yield len(page), partial(self._put, table=table, page=page, updated=own.updated)
+
+    def _expected(self, tables: Sequence[sa.Table]) -> list[tuple[sa.Table, Conditions, int]]:
+        """Tables, conditions on their rows, and how many those are in the source."""
+        own = [(table, self._own(table)) for table in tables]
+        return [(table, each, count_rows(self._taken, table, *each)) for table, each in own]
+
+    def _forget_states(self, connection: sa.Connection) -> None:
+        connection.execute(sa.delete(space_state).where(*self._own(space_state)))
+
+    def _own(self, table: sa.Table) -> Conditions:
         """Conditions on the rows of a table that are to be copied."""
         if "space_no" not in table.c or table is schema.space:
             return []
-        own: list[sa.ColumnElement[bool]] = [table.c.space_no.in_(self._numbers)]
+        own: Conditions = [table.c.space_no.in_(self._numbers)]
         if table is row_vector:  # which SQLite has by their numbers
             ranges = (_first_and_last(it) for it in self._numbers)
             own.append(sa.or_(sa.false(), *(table.c.id.between(*each) for each in ranges)))
@@ -85,13 +134,21 @@ class Copier:
     def _states(self, table: sa.Table) -> States:
         state = _state(self._source.name, table)
         statement = sa.select(*table.primary_key, state).where(*self._own(table))
-        rows = self._taken.execute(statement, execution_options={"yield_per": _PAGE})
-        # Of texts and bytes, Python's own has 64 bits, too, and nobody can foresee it.
-        return {row[:-1]: hash(row[-1]) for row in rows}
+        with driver_errors(self._source):
+            rows = self._taken.execute(statement, execution_options={"yield_per": _PAGE})
+            # Of texts and bytes, Python's own has 64 bits, too, and nobody can foresee it.
+            return {row[:-1]: hash(row[-1]) for row in self._watched(table, rows)}
 
     def _digests(self, connection: sa.Connection, database: Database, table: sa.Table) -> States:
-        rows = stored_rows(connection, database, table, *self._own(table))
-        return {key: _digest(row) for key, row in _keyed(table, rows)}
+        with driver_errors(database):
+            rows = stored_rows(connection, database, table, *self._own(table))
+            return {key: _digest(row) for key, row in _keyed(table, self._watched(table, rows))}
+
+    def _watched(self, table: sa.Table, rows: Iterable[T]) -> Iterator[T]:
+        for number, row in enumerate(rows):
+            if number % _PAGE == 0:
+                self._watch(table, None)
+            yield row
 
     def _compare(self, connection: sa.Connection, table: sa.Table) -> _Changes:
         # Models are written with every space: what is known of them with one would become wrong.
@@ -103,13 +160,26 @@ class Copier:
         else:
             before = self._digests(connection, self._target, table)
             if not before:
-                return _Changes([], set(), None)
+                return _EVERYTHING
             now = self._digests(self._taken, self._source, table)
         return _Changes(
             [key for key in before if key not in now],
             {key for key, state in now.items() if before.get(key, state) != state},
             [key for key in now if key not in before],
         )
+
+    def _cite_again(self, connection: sa.Connection, changes: dict[sa.Table, _Changes]) -> None:
+        """Add what goes with a message that is removed, and is cited again under the same id."""
+        if message not in changes or not changes[message].gone:
+            return
+        cited, taken = changes[note_source], set[Key]()
+        for keys in chunks(changes[message].gone):
+            own = message.c.space_no.in_(self._numbers), message.c.id.in_([it[1] for it in keys])
+            taken |= {(*row,) for row in connection.execute(_citing.where(*own))}
+        again = sorted(taken.difference(cited.gone))
+        if cited.added is not None and again:
+            added = [*cited.added, *again]
+            changes[note_source] = _Changes(cited.gone, cited.updated.difference(again), added)
 
     def _remove(self, connection: sa.Connection, table: sa.Table, keys: Sequence[Key]) -> None:
         names = [it.name for it in table.primary_key]
@@ -165,6 +235,7 @@ class Copier:
             raise different(table)
         if new and table in _INDEXED:
             self._target.add_words(connection, _texts(table, new))
+        self._watch(table, len(page))
 
     def _bound(self, table: sa.Table, rows: Sequence[Values]) -> list[Values]:
         """Rows as the target takes them."""
@@ -175,10 +246,22 @@ class Copier:
 
 
 def different(table: sa.Table) -> Unavailable:
-    """The error of a copy that is none."""
-    return Unavailable(
-        f"the copy of {table.name} is not what was copied; the source was left as it is"
-    )
+    """The error of a copy that is none; it names its table."""
+    reason = f"the copy of {table.name} is not what was copied; the source was left as it is"
+    return Unavailable(reason, table=table.name)
+
+
+def _do_all(connection: sa.Connection, works: Iterable[Work]) -> None:
+    for work in works:
+        work(connection)
+
+
+def _verify(
+    connection: sa.Connection, expected: Iterable[tuple[sa.Table, Conditions, int]]
+) -> None:
+    for table, own, count in expected:
+        if count_rows(connection, table, *own) != count:
+            raise different(table)
 
 
 def count_rows(

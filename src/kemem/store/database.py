@@ -1,9 +1,9 @@
 """What the two engines do differently, as one small interface."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from json import JSONDecoder
@@ -21,12 +21,7 @@ from kemem.errors import KeMemError
 from kemem.records import Matrix
 from kemem.store.halfvec import HalfVector, HalfVectors
 from kemem.store.pipeline import defer
-from kemem.store.schema import (
-    DISABLED_SESSION,
-    SEQ_BITS,
-    Verbatim,
-    dump_json,
-)
+from kemem.store.schema import DISABLED_SESSION, SEQ_BITS, Verbatim, dump_json
 from kemem.text.query import Phrase
 
 T = TypeVar("T")
@@ -104,8 +99,11 @@ class Database(Protocol):
     def purge(self) -> None:
         """Overwrite what erased rows have left in files of this database, as far as it can."""
 
-    def seal(self, connection: sa.Connection) -> None:
-        """Refuse every later write of any process; reads go on."""
+    def seal(self, connection: sa.Connection, place: str) -> None:
+        """Refuse every later write of any process, and name the place; reads go on."""
+
+    def filling(self) -> AbstractContextManager[Callable[[], None]]:
+        """Let nobody else fill this store; yields what raises once that is not so any more."""
 
     def close(self) -> None:
         """Finish the writes and disconnect."""
@@ -142,6 +140,15 @@ class Database(Protocol):
 
     def load_halves(self, joined: bytes, count: int) -> NDArray[np.uint16]:
         """The bits of `count` vectors from what was selected."""
+
+
+@contextmanager
+def driver_errors(database: Database) -> Iterator[None]:
+    """Raise the errors of a database's driver as KeMem's."""
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        raise database.to_error(error) from None
 
 
 def load_json(text: str) -> Any:

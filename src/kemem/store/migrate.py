@@ -1,5 +1,6 @@
 """Schema versions: created or brought forward in one transaction; a newer store is left alone."""
 
+import re
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +25,9 @@ Step = Callable[[sa.Connection, Database], None]
 MOVED_TO = "moved_to"  # where the store is now; it takes no more writes
 MOVED_INTO = "moved_into"  # the fingerprint of the store that it was closed for
 MOVING_FROM = "moving_from"  # the fingerprint of the store that is being copied here
+MOVING_BY = "moving_by"  # the command that does so, without passwords
 
+_PLACE = re.compile("moved to (.+)")
 _ORDERED_BY_TIME = ("uk_agent_user_session_time", "idx_message_user_create_time", "idx_note_time")
 _old = sa.table(  # notes until version 4
     "note",
@@ -270,9 +273,11 @@ def bring_up_to_date(
         )
     values = read_meta(connection) if tables else {}
     if MOVED_TO in values and not moving:
-        raise Unavailable(f"this store was moved to {values[MOVED_TO]}; use that")
+        again = "or run kemem move again if that is not finished"
+        raise Unavailable(f"this store was moved to {values[MOVED_TO]}; use that, {again}")
     if MOVING_FROM in values and not moving:
-        raise Unavailable("kemem move has not finished filling this store; run it again")
+        command = values.get(MOVING_BY, "kemem move --from … --to …")
+        raise Unavailable(f"kemem move has not finished filling this store; to go on: {command}")
     version = int(values.get("schema_version", 0))
     newest = 1 + len(steps)
     if version > newest:
@@ -291,6 +296,13 @@ def bring_up_to_date(
     if read_meta(connection).get("text_version") != TEXT_VERSION:
         rebuild_words(connection, database)
         write_meta(connection, "text_version", TEXT_VERSION)
+
+
+def was_moved(text: str) -> Unavailable:
+    """The error of a write to a store that was moved, from what the store says to it."""
+    place = _PLACE.search(text)
+    where = f"to {place[1]}" if place else "elsewhere (kemem doctor says where)"
+    return Unavailable(f"the store was moved {where}; nothing was written")
 
 
 def read_meta(connection: sa.Connection) -> dict[str, str]:

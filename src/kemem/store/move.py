@@ -1,8 +1,9 @@
 """A store copied to another database while it is written to, and then closed to writers.
 
-Spaces are copied a batch at a time: their rows as of one moment, in one transaction with their
-state. A space that has the same state on both sides is therefore a copy, so that a move that was
-killed goes on where it was, and catching up is copying the spaces that have another state.
+Spaces are copied a batch at a time: their rows as of one moment, and with the last of them their
+state. A space that has the same state on both sides is therefore a copy, and catching up is copying
+the spaces that have another state. Of a space that a move was killed in, the next one compares what
+is there and copies the rest.
 
 Of large spaces it is remembered which rows were copied, as nobody else writes to the target: the
 next time only the source is looked through, and what has changed there is copied.
@@ -10,9 +11,8 @@ next time only the source is looked through, and what has changed there is copie
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import partial
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TypeVar
 
@@ -21,8 +21,8 @@ import sqlalchemy as sa
 from kemem.errors import Conflict
 from kemem.store import keys, schema, tally, webhooks
 from kemem.store.copier import Copier, Key, States, count_rows, different
-from kemem.store.database import Database
-from kemem.store.migrate import MOVED_INTO, MOVED_TO, MOVING_FROM, read_meta, write_meta
+from kemem.store.database import Database, driver_errors
+from kemem.store.migrate import MOVED_INTO, MOVED_TO, MOVING_BY, MOVING_FROM, read_meta, write_meta
 from kemem.store.schema import (
     agent,
     app_user,
@@ -79,6 +79,7 @@ _states = (
 class Pass:
     """What one pass over the source has copied and verified."""
 
+    number: int  # from 1
     spaces: int
     rows: int
     seconds: float
@@ -86,10 +87,12 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How many messages, notes and vectors have been copied, and how many there are."""
+    """How many messages, notes and vectors a pass and those before have copied, of how many."""
 
+    number: int  # of the pass
     rows: int
     total: int
+    comparing: bool = False  # what is in the source with what was copied
 
 
 Report = Callable[[Pass | Progress], None]
@@ -101,9 +104,19 @@ class Move:
     Where it ends, however that happens, another one goes on.
     """
 
-    def __init__(self, source: Database, target: Database) -> None:
-        """Refuse a target that holds anything but a copy of the source."""
-        self._source, self._target = source, target
+    def __init__(
+        self,
+        source: Database,
+        target: Database,
+        command: str = "kemem move",
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Refuse a target that holds anything but a copy of the source.
+
+        Until it opens, it names the command that fills it. `check` raises where another one may
+        have begun to do so.
+        """
+        self._source, self._target, self._check = source, target, check
         with driver_errors(source), source.reading() as connection:
             own = read_meta(connection)
         self._secret, fingerprint = own["secret"], _fingerprint(own["secret"])
@@ -128,8 +141,15 @@ class Move:
         self._known: dict[tuple[int, ...], dict[sa.Table, States]] = {}  # by spaces
         self._known_rows = 0
         self._report: Report = lambda _: None
-        self._progress, self._reported = Progress(0, 0), time.monotonic()
-        self._write(lambda it: write_meta(it, MOVING_FROM, fingerprint))
+        self._progress, self._reported = Progress(0, 0, 0), time.monotonic()
+        self._begin({MOVING_FROM: fingerprint, MOVING_BY: command})
+
+    def _begin(self, values: Mapping[str, str]) -> None:
+        def begin(connection: sa.Connection) -> None:
+            for key, value in values.items():
+                write_meta(connection, key, value)
+
+        self._write(begin)
 
     def _check_open(self, own: Mapping[str, str]) -> None:
         """Refuse a source that was closed for another destination than this.
@@ -169,7 +189,7 @@ class Move:
             if MOVED_TO not in own:
                 write_meta(connection, MOVED_TO, place)
                 write_meta(connection, MOVED_INTO, self._destination)
-                self._source.seal(connection)
+                self._source.seal(connection, place)
             return began, own, tally.totals(connection)
 
         with driver_errors(self._source):
@@ -182,7 +202,7 @@ class Move:
                     write_meta(connection, key, own[key])
             tally.replace(connection, counts)
             self._target.after_restore(connection)
-            connection.execute(sa.delete(meta).where(meta.c.key == MOVING_FROM))
+            connection.execute(sa.delete(meta).where(meta.c.key.in_((MOVING_FROM, MOVING_BY))))
 
         self._write(open_target)
         return seconds
@@ -190,6 +210,7 @@ class Move:
     def _pass(self, snapshot: Snapshot) -> Pass:
         """Copy what is not, or no longer, as it is in the source."""
         began, rows = time.monotonic(), 0
+        self._progress = replace(self._progress, number=self._progress.number + 1)
         with driver_errors(self._source), snapshot() as taken:
             if read_meta(taken)["secret"] != self._secret:
                 raise Conflict("a backup was restored to the source meanwhile; run the move again")
@@ -201,7 +222,7 @@ class Move:
         for numbers, is_large in _batches(changed):
             with driver_errors(self._source), snapshot() as taken:
                 rows += self._transfer(taken, _OF_SPACES, numbers, remember=is_large)
-        return Pass(len(changed), rows, time.monotonic() - began)
+        return Pass(self._progress.number, len(changed), rows, time.monotonic() - began)
 
     def _transfer(
         self,
@@ -213,8 +234,8 @@ class Move:
     ) -> int:
         """Make rows of some spaces, or all rows, what they are in the source; returns how many."""
         known = self._known.pop(numbers, {}) if remember else None
-        copier = Copier(self._source, self._target, taken, numbers, known)
-        count = self._write(partial(copier.copy, tables=tables, advance=self._advance))
+        copier = Copier(self._source, self._target, taken, numbers, known, self._watch)
+        count = copier.copy(tables, self._write)
         self._known_rows -= sum(map(len, (known or {}).values()))
         more = sum(map(len, copier.states.values()))
         if remember and self._known_rows + more <= _MOST_KNOWN:
@@ -222,11 +243,12 @@ class Move:
             self._known[numbers] = copier.states
         return count
 
-    def _advance(self, table: sa.Table, count: int) -> None:
+    def _watch(self, table: sa.Table, count: int | None) -> None:
         """Tell now and then how far the copy is."""
-        if table in _TALLIED:
-            rows, total = self._progress.rows + count, self._progress.total
-            self._progress = Progress(min(rows, total), total)
+        now = self._progress
+        more = count if table in _TALLIED and count else 0
+        rows = min(now.rows + more, now.total)
+        self._progress = Progress(now.number, rows, now.total, comparing=count is None)
         if time.monotonic() - self._reported > _SILENCE:
             self._reported = time.monotonic()
             self._report(self._progress)
@@ -235,7 +257,8 @@ class Move:
         with driver_errors(self._source), self._source.reading() as connection:
             total = tally.totals(connection).total()
         with driver_errors(self._target), self._target.reading() as connection:
-            return Progress(sum(count_rows(connection, it) for it in _TALLIED), total)
+            rows = sum(count_rows(connection, it) for it in _TALLIED)
+        return Progress(self._progress.number, rows, total)
 
     def sizes(self) -> Sizes:
         """How many rows each table of the target has."""
@@ -256,17 +279,12 @@ class Move:
                 raise different(space_state)
 
     def _write(self, work: Callable[[sa.Connection], T]) -> T:
+        def checked(connection: sa.Connection) -> T:
+            self._check()
+            return work(connection)
+
         with driver_errors(self._target):
-            return self._target.write(work).result()
-
-
-@contextmanager
-def driver_errors(database: Database) -> Iterator[None]:
-    """Raise the errors of a database's driver as KeMem's."""
-    try:
-        yield
-    except sa.exc.DBAPIError as error:
-        raise database.to_error(error) from None
+            return self._target.write(checked).result()
 
 
 def _fingerprint(secret: str) -> str:

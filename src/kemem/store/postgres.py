@@ -20,8 +20,9 @@ from kemem.errors import InvalidArgument, KeMemError, Unavailable
 from kemem.records import Matrix
 from kemem.store import hnsw
 from kemem.store.database import IndexedText, Lookup, Values, columns_of, in_list, insert
+from kemem.store.filling import lock_session
 from kemem.store.halfvec import HalfvecSend, dump_vectors, learn_vectors
-from kemem.store.migrate import bring_up_to_date, read_meta
+from kemem.store.migrate import MOVED_TO, bring_up_to_date, read_meta, was_moved
 from kemem.store.pipeline import DISTRIBUTED, pipeline, retried, transaction
 from kemem.store.schema import SEQ_BITS, dump_json, embedding_model, metadata, space
 from kemem.text.query import MAX_PHRASE
@@ -44,6 +45,7 @@ _DO_NOT_WAIT = "SET LOCAL synchronous_commit = off"
 _ALL_ROWS = "SET LOCAL enable_seqscan = on"
 _NO_LIMIT = "SET LOCAL statement_timeout = 0"
 _MIGRATING = 0x6B656D65  # key of the advisory lock that lets one process migrate at a time
+_FILLING = 1 << 40  # added to the key of a store: the lock of a move that fills it
 _SCHEMA = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _PGVECTOR = "SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'vector'"
 
@@ -51,7 +53,8 @@ _FATAL = re.compile(r"FATAL:\s+(.+)")  # why a server lets nobody in
 _SEALED = "KM001"  # SQLSTATE of a write to a store that was moved
 _REFUSE = (
     "CREATE FUNCTION kemem_sealed() RETURNS trigger LANGUAGE plpgsql AS "
-    f"$$ BEGIN RAISE EXCEPTION 'the store was moved' USING ERRCODE = '{_SEALED}'; END $$"
+    f"$$ BEGIN RAISE EXCEPTION USING ERRCODE = '{_SEALED}', MESSAGE = 'moved to ' || "
+    f"(SELECT value FROM meta WHERE key = '{MOVED_TO}'); END $$"
 )
 
 _SEQ = (1 << SEQ_BITS) - 1  # the bits of a row's number that count within its space
@@ -220,10 +223,10 @@ class Postgres:
 
     def to_error(self, error: sa.exc.DBAPIError) -> KeMemError:
         state = getattr(error.orig, "sqlstate", None)
-        if state is None:
+        if state is None or state.startswith("57P"):  # it is shut down, or has just come up
             return unreachable(self._url, error)
         if state == _SEALED:
-            return Unavailable("the store was moved, kemem doctor says where; nothing was written")
+            return was_moved(str(error.orig))
         if state == _TOO_LONG:
             reason = f"took longer than {self._timeout:g} seconds (KEMEM_DATABASE_TIMEOUT_SECONDS)"
             return Unavailable(f"PostgreSQL {reason}; nothing was written")
@@ -252,7 +255,10 @@ class Postgres:
     def purge(self) -> None:
         pass  # VACUUM does, which the server runs by itself
 
-    def seal(self, connection: sa.Connection) -> None:
+    def filling(self) -> AbstractContextManager[Callable[[], None]]:
+        return lock_session(self._plain, _FILLING + self._replacing)
+
+    def seal(self, connection: sa.Connection, place: str) -> None:
         connection.execute(sa.text(_REFUSE))
         for table in metadata.sorted_tables:
             connection.execute(

@@ -22,12 +22,15 @@ from sqlalchemy.util import LRUCache
 from kemem.errors import KeMemError, Unavailable
 from kemem.records import Matrix
 from kemem.store.database import IndexedText, Joined, Lookup, Values, load_json
+from kemem.store.filling import lock_file
 from kemem.store.index import rebuild_words
 from kemem.store.migrate import bring_up_to_date, read_meta, write_meta
 from kemem.store.schema import SEQ_BITS, dump_json, metadata
+from kemem.store.sqlite_errors import explain
 from kemem.store.wal import truncate_log
 
 FILE = "kemem.db"
+_FILLING = "kemem.move"  # is locked while a move fills the store
 APPLICATION_ID = 0x6B656D65  # "keme": tells our files from those of other programs
 _GROUP = 128  # writes that may share a commit
 _READERS = 4
@@ -77,7 +80,7 @@ def _command(name: str, **values: Any) -> sa.Insert:
 _text: dict[str, Any] = {"rowid": sa.bindparam("id"), "body": sa.bindparam("text")}
 _add, _remove = sa.insert(_words).values(_text), _command("delete", **_text)
 # FTS5 can erase removed words at once since SQLite 3.42.
-_SEAL = "CREATE TRIGGER %(name)s BEFORE %(event)s ON %(on)s BEGIN SELECT RAISE(ABORT, 'moved'); END"
+_SEAL = "CREATE TRIGGER %(name)s BEFORE %(event)s ON %(on)s BEGIN %(refuse)s; END"
 _SECURE_DELETE = sqlite3.sqlite_version_info >= (3, 42)
 _secure_delete = _command("secure-delete", rank=sa.literal(1))
 _merge = _command("merge", rank=sa.bindparam("pages", type_=sa.Integer))
@@ -272,23 +275,7 @@ class Sqlite:
             self._waits_for_disk = durable
 
     def to_error(self, error: sa.exc.DBAPIError) -> KeMemError:
-        name = getattr(error.orig, "sqlite_errorname", "")
-        if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
-            return Unavailable(
-                f"the store {self.path} is damaged or not a KeMem store; restore a backup"
-            )
-        reasons = {
-            "SQLITE_CONSTRAINT_TRIGGER": "the store was moved, kemem doctor says where",
-            "SQLITE_FULL": "the disk is full",
-            "SQLITE_READONLY": "the store is read-only",
-            "SQLITE_CANTOPEN": "the store cannot be opened",
-            "SQLITE_BUSY": "another process holds the store",
-            "SQLITE_IOERR": "reading or writing the disk failed",
-        }
-        for prefix, reason in reasons.items():
-            if name.startswith(prefix):
-                return Unavailable(f"{reason}: {self.path}; nothing was written")
-        return Unavailable(f"the store did not answer ({name or type(error.orig).__name__})")
+        return explain(error, self.path)
 
     def create(self, connection: sa.Connection) -> None:
         connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
@@ -311,10 +298,16 @@ class Sqlite:
     def purge(self) -> None:
         truncate_log(self.path, lambda: self._erasure is None)
 
-    def seal(self, connection: sa.Connection) -> None:
+    def filling(self) -> AbstractContextManager[Callable[[], None]]:
+        return lock_file(self.path.with_name(_FILLING))
+
+    def seal(self, connection: sa.Connection, place: str) -> None:
+        quoted = place.replace("'", "''")
+        refuse = f"SELECT RAISE(ABORT, 'moved to {quoted}')"
         for table in metadata.sorted_tables:
             for event in ("INSERT", "UPDATE", "DELETE"):
                 names = {"name": f"sealed_{table.name}_{event}", "event": event, "on": table.name}
+                names["refuse"] = refuse
                 connection.execute(sa.DDL(_SEAL, context=names))  # type: ignore[no-untyped-call]
 
     def add_words(self, connection: sa.Connection, texts: Sequence[IndexedText]) -> None:

@@ -14,7 +14,7 @@ from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.serve.cli import terminal
 from kemem.serve.cli.bench import bench
-from kemem.serve.cli.console import output
+from kemem.serve.cli.console import errors, output
 from kemem.serve.cli.doctor import DEFAULT, Check, examine, show_settings
 from kemem.serve.cli.help import Group
 from kemem.serve.cli.language import Phrase, t
@@ -147,12 +147,10 @@ def move(
         if as_json:
             return
         if isinstance(done, admin.Progress):
-            counts = {"rows": f"{done.rows:,}", "total": f"{done.total:,}"}
-            output.print(t("copied {rows} of {total} messages, notes and vectors", **counts))
-            return
-        seconds = f"{done.seconds:.1f}"
-        counts = {"rows": f"{done.rows:,}", "spaces": f"{done.spaces:,}", "seconds": seconds}
-        output.print(t("copied {rows} rows of {spaces} spaces, {seconds} s", **counts))
+            state = _progress_line(done.rows, done.total, done.comparing)
+        else:
+            state = _pass_line(done.rows, done.spaces, done.seconds)
+        output.print(t("pass {number}: {state}", number=done.number, state=state))
 
     def confirm() -> None:
         if not yes:
@@ -162,8 +160,12 @@ def move(
             )
             typer.confirm(question, abort=True, err=True)
 
-    with progress(t("Moving")):
-        moved = admin.move(source, destination, report, confirm)
+    try:
+        with progress(t("Moving")):
+            moved = admin.move(source, destination, report, confirm)
+    except KeyboardInterrupt:
+        errors.print(t("Interrupted. Run the same command again, it goes on from there."))
+        raise
     if as_json:
         terminal.print_json(asdict(moved))
     else:
@@ -171,6 +173,22 @@ def move(
         waited = f"{moved.seconds:.1f}"
         text = t("moved to {place}; writers waited {seconds} s", place=moved.place, seconds=waited)
         output.print(text, rows, sep="\n")
+
+
+def _progress_line(rows: int, total: int, comparing: bool) -> str:
+    """What a pass of a move is doing."""
+    if comparing:
+        return t("comparing with what was copied")
+    counts = {"rows": f"{rows:,}", "total": f"{total:,}"}
+    return t("copied {rows} of {total} messages, notes and vectors", **counts)
+
+
+def _pass_line(rows: int, spaces: int, seconds: float) -> str:
+    """What a pass of a move has done."""
+    copied = t("1 row") if rows == 1 else t("{count} rows", count=f"{rows:,}")
+    whose = t("1 space") if spaces == 1 else t("{count} spaces", count=f"{spaces:,}")
+    values = {"rows": copied, "spaces": whose, "seconds": f"{seconds:.1f}"}
+    return t("copied {rows} of {spaces}, {seconds} s", **values)
 
 
 def distribute(
