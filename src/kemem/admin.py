@@ -13,7 +13,7 @@ from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.settings import shown_url
 from kemem.store import hnsw
 from kemem.store.database import Database, driver_errors
-from kemem.store.distribute import LOCAL, REFERENCES, SHARDED
+from kemem.store.distribute import LOCAL, REFERENCES, SHARDED, check_citus
 from kemem.store.distribute import distribute as distribute_tables
 from kemem.store.hnsw import IndexState as IndexState
 from kemem.store.hnsw import VectorIndex as VectorIndex
@@ -88,6 +88,8 @@ class Distribution:
 
 def distribute(url: str, shards: int) -> Distribution:
     """Spread an empty store over the servers of Citus; once more changes nothing."""
+    with driver_errors(_postgres(url)):
+        check_citus(make_url(url))
     with _opened_postgres(url) as database:
         is_new = database.write(lambda it: distribute_tables(it, shards), alone=True).result()
     sharded, references, local = (
@@ -108,11 +110,16 @@ def index_state(url: str) -> IndexState:
         return hnsw.state(connection)
 
 
-@contextmanager
-def _opened_postgres(url: str) -> Iterator[Postgres]:
+def _postgres(url: str) -> Postgres:
     database = _database(url, "database-url")
     if not isinstance(database, Postgres):
         raise InvalidArgument("--database-url must begin with postgresql://", field="database_url")
+    return database
+
+
+@contextmanager
+def _opened_postgres(url: str) -> Iterator[Postgres]:
+    database = _postgres(url)
     database.open()
     with closing(database), driver_errors(database):
         yield database

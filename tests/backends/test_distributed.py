@@ -6,7 +6,7 @@ database; here PostgreSQL alone runs the statements of a distributed store.
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -143,6 +143,18 @@ def test_a_statement_without_a_space_is_noticed() -> None:
     assert fans_out("SELECT 1 FROM space JOIN note ON note.space_no = space.space_no")
     assert not fans_out("DELETE FROM note WHERE note.space_no = %(a)s::BIGINT AND note.id = 1")
     assert not fans_out("SELECT agent.agent_id FROM agent")
+
+
+def test_without_citus_nothing_is_created(fresh_database: Callable[[], str]) -> None:
+    """Neither tables nor an extension."""
+    url = fresh_database()
+    held = "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+    installed = "SELECT count(*) FROM pg_extension WHERE extname = 'vector'"
+    with psycopg.connect(url, autocommit=True) as connection:
+        before = [connection.execute(it).fetchone() for it in (held, installed)]
+        with pytest.raises(InvalidArgument, match="no Citus: install it on every server"):
+            admin.distribute(url, 32)
+        assert [connection.execute(it).fetchone() for it in (held, installed)] == before
 
 
 def test_tables_are_distributed_once(store_database: str) -> None:

@@ -79,12 +79,37 @@ async def test_a_long_text_is_found_by_its_end(stores: list[SqlStore]) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql://postgres@127.0.0.1:1/none", "postgresql://nobody.invalid/none"]
+    ("url", "place"),
+    [
+        ("postgresql://postgres@127.0.0.1:1/none", "127.0.0.1:1"),
+        ("postgresql://postgres@127.0.0.1/none", "127.0.0.1:2"),
+        ("postgresql://nobody.invalid/none", "nobody.invalid"),
+    ],
 )
-def test_a_server_that_is_away_is_a_clear_error(url: str) -> None:
+def test_a_server_that_is_away_is_a_clear_error(
+    url: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The port is named that was tried."""
+    monkeypatch.setenv("PGPORT", "2")
     with (
         Memory(settings=load(database_url=url, embedder="none")) as memory,
-        pytest.raises(Unavailable, match="cannot be reached"),
+        pytest.raises(Unavailable) as caught,
+    ):
+        memory.health()
+    assert caught.value.message == f"PostgreSQL at {place} cannot be reached"
+
+
+@pytest.mark.parametrize("columns", ["id INT, note TEXT", "key TEXT, value TEXT"])
+def test_a_table_of_the_same_name_is_not_ours(
+    fresh_database: Callable[[], str], columns: str
+) -> None:
+    """Whatever columns it has."""
+    url = fresh_database()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE meta ({columns})")
+    with (
+        Memory(settings=load(database_url=url, embedder="none")) as memory,
+        pytest.raises(Unavailable, match="tables of another program; KeMem needs one of its own"),
     ):
         memory.health()
 

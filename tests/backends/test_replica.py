@@ -80,6 +80,10 @@ async def test_reads_go_on_where_the_standby_is_stopped(
     async with asyncio.timeout(10):
         while "is not read from" not in caplog.text:  # a read says so, or the next comparison
             await asyncio.sleep(0.05)
+    place = make_url(servers[1].url)
+    reason = f"PostgreSQL at {place.host}:{place.port} cannot be reached"
+    warning = f"the replica at {place.host}:{place.port} is not read from: {reason}"
+    assert [it.getMessage() for it in caplog.records if "replica at" in it.message] == [warning]
     servers[1].start()
 
 

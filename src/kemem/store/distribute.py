@@ -6,7 +6,7 @@ from kemem.errors import Conflict, InvalidArgument
 from kemem.store import keys, schema, tally, webhooks
 from kemem.store.migrate import read_meta, write_meta
 from kemem.store.pipeline import DISTRIBUTED
-from kemem.store.postgres import row_words
+from kemem.store.postgres import create_engine, row_words, without_schema
 
 # Every server has all of these; they are small, and tables of spaces refer to them.
 REFERENCES = (schema.agent, schema.app_user, schema.space, schema.embedding_model)
@@ -21,6 +21,16 @@ _first, *_others = (it.name for it in SHARDED)
 _is_citus = sa.select(sa.func.to_regproc("citus_version").is_not(None))
 
 
+def check_citus(url: sa.URL) -> None:
+    """Refuse a PostgreSQL that has no Citus, before anything is created there."""
+    with create_engine(without_schema(url), poolclass=sa.NullPool).connect() as connection:
+        if not connection.execute(_is_citus).scalar_one():
+            raise InvalidArgument(
+                "this PostgreSQL has no Citus: install it on every server, add citus to "
+                "shared_preload_libraries, and run CREATE EXTENSION citus and citus_add_node"
+            )
+
+
 def distribute(connection: sa.Connection, shards: int) -> bool:
     """Spread the tables of an empty store over the servers of Citus; False if they were already.
 
@@ -28,11 +38,6 @@ def distribute(connection: sa.Connection, shards: int) -> bool:
     """
     if DISTRIBUTED in read_meta(connection):
         return False
-    if not connection.execute(_is_citus).scalar_one():
-        raise InvalidArgument(
-            "this PostgreSQL has no Citus: install it on every server, add citus to "
-            "shared_preload_libraries, and run CREATE EXTENSION citus and citus_add_node"
-        )
     for table in (schema.agent, schema.job, schema.journal):
         if connection.execute(sa.select(table).limit(1)).first():
             raise Conflict(

@@ -266,12 +266,7 @@ def bring_up_to_date(
 
     One that was moved elsewhere, or is being filled by a move, opens only for `moving`.
     """
-    tables = sa.inspect(connection).get_table_names()
-    if tables and "meta" not in tables:
-        raise Unavailable(
-            "the database holds tables of another program; KeMem needs one of its own"
-        )
-    values = read_meta(connection) if tables else {}
+    values = _read_own_meta(connection)
     if MOVED_TO in values and not moving:
         again = "or run kemem move again if that is not finished"
         raise Unavailable(f"this store was moved to {values[MOVED_TO]}; use that, {again}")
@@ -296,6 +291,23 @@ def bring_up_to_date(
     if read_meta(connection).get("text_version") != TEXT_VERSION:
         rebuild_words(connection, database)
         write_meta(connection, "text_version", TEXT_VERSION)
+
+
+def _read_own_meta(connection: sa.Connection) -> dict[str, str]:
+    """The values kept with the store, none in an empty database; refuse that of another program.
+
+    Others have a table of that name, too.
+    """
+    inspector = sa.inspect(connection)
+    tables, values = inspector.get_table_names(), dict[str, str]()
+    if meta.name in tables:
+        names = {it["name"] for it in inspector.get_columns(meta.name)}
+        values = read_meta(connection) if names == {*meta.c.keys()} else {}
+    if tables and "schema_version" not in values:
+        raise Unavailable(
+            "the database holds tables of another program; KeMem needs one of its own"
+        )
+    return values
 
 
 def was_moved(text: str) -> Unavailable:

@@ -50,6 +50,7 @@ _SCHEMA = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _PGVECTOR = "SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'vector'"
 
 _FATAL = re.compile(r"FATAL:\s+(.+)")  # why a server lets nobody in
+_PORT = re.compile(r", port (\d+) failed")
 _SEALED = "KM001"  # SQLSTATE of a write to a store that was moved
 _REFUSE = (
     "CREATE FUNCTION kemem_sealed() RETURNS trigger LANGUAGE plpgsql AS "
@@ -107,7 +108,7 @@ def create_engine(url: sa.URL, options: Mapping[str, str] = READER, **given: Any
         options = {**options, "search_path": f'"{schema}"'}
     chosen = " ".join(f"-c {name}={value}" for name, value in options.items())
     given |= {"connect_args": {"options": chosen}, "json_serializer": dump_json}
-    engine = sa.create_engine(_without_schema(url).set(drivername=_DRIVER), **given)
+    engine = sa.create_engine(without_schema(url).set(drivername=_DRIVER), **given)
 
     def find_pgvector(driver: Any, _: object) -> None:
         with driver.transaction():
@@ -119,7 +120,8 @@ def create_engine(url: sa.URL, options: Mapping[str, str] = READER, **given: Any
     return engine
 
 
-def _without_schema(url: sa.URL) -> sa.URL:
+def without_schema(url: sa.URL) -> sa.URL:
+    """The database in which a URL names a schema."""
     return url.difference_update_query(["schema"])
 
 
@@ -183,7 +185,7 @@ class Postgres:
 
         The types belong to no store, and are where the server puts them by itself.
         """
-        bare = create_engine(_without_schema(self._url), poolclass=sa.NullPool)
+        bare = create_engine(without_schema(self._url), poolclass=sa.NullPool)
         with bare.begin() as first:
             version = first.connection.dbapi_connection.info.server_version  # type: ignore[union-attr]
             if version < _OLDEST:
@@ -313,10 +315,19 @@ class Postgres:
 
 def unreachable(url: sa.URL, error: sa.exc.DBAPIError) -> Unavailable:
     """Why there is no connection to a server."""
-    place = f"PostgreSQL at {url.host or 'its socket'}"
-    if refused := _FATAL.search(str(error.orig)):  # a wrong password, no such database
+    reason = str(error.orig)
+    port = _PORT.search(reason)  # which may be that of the environment
+    place = f"PostgreSQL at {shown_host(url, port and port[1])}"
+    if refused := _FATAL.search(reason):  # a wrong password, no such database
         return Unavailable(f"{place} refuses: {refused[1]}")
     return Unavailable(f"{place} cannot be reached")
+
+
+def shown_host(url: sa.URL, port: str | None = None) -> str:
+    """Where a server is, for people.  -> "127.0.0.1:5432" """
+    host, number = url.host or "its socket", port or url.port
+    host = f"[{host}]" if ":" in host else host
+    return f"{host}:{number}" if number and url.host else host
 
 
 def _parts(row: IndexedText) -> Iterator[str]:

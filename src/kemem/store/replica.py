@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from kemem.errors import Unavailable
 from kemem.store.migrate import read_meta
 from kemem.store.pipeline import transaction
-from kemem.store.postgres import READ, create_engine, engine_of, unreachable
+from kemem.store.postgres import READ, create_engine, engine_of, shown_host, unreachable
 from kemem.store.schema import meta
 
 log = logging.getLogger("kemem")
@@ -40,7 +40,7 @@ class Replica:
     """
 
     def __init__(self, primary: sa.URL, url: sa.URL, connections: int, timeout: float) -> None:
-        self._host = url.host or "its socket"
+        self._url = url
         self._engine = engine_of(url, connections, timeout)
         self._compared = [*map(_plain_engine, (primary, url))]
         self._current_at = float("-inf")  # it has all that was committed by then
@@ -72,12 +72,13 @@ class Replica:
                 kept = self._written.items()
                 self._written = {it: at for it, at in kept if at >= self._current_at}
 
-    def distrust(self, error: Exception) -> None:
+    def distrust(self, error: sa.exc.DBAPIError | Unavailable) -> None:
         """Read from the primary until the next comparison."""
         self._current_at = float("-inf")
         if self._is_trusted:
             self._is_trusted = False
-            log.warning("the replica at %s is not read from: %.200s", self._host, error)
+            reason = _plain_error(self._url, error).message
+            log.warning("the replica at %s is not read from: %s", shown_host(self._url), reason)
 
     def close(self) -> None:
         """Disconnect."""
@@ -119,10 +120,17 @@ def measure_delay(primary: sa.URL, url: sa.URL, patience: float = _PATIENCE) -> 
             with _plain_engine(url).connect() as standby:
                 return _measure_delay(first, standby, patience)
     except sa.exc.DBAPIError as error:
-        state = getattr(error.orig, "sqlstate", None)
-        if state is None:
-            raise unreachable(at, error) from None
-        raise Unavailable(f"the replica refused (SQLSTATE {state})") from None
+        raise _plain_error(at, error) from None
+
+
+def _plain_error(url: sa.URL, error: sa.exc.DBAPIError | Unavailable) -> Unavailable:
+    """Why a server is not read from, without the driver's text and its SQL."""
+    if isinstance(error, Unavailable):
+        return error
+    state = getattr(error.orig, "sqlstate", None)
+    if state is None or state.startswith("57P"):  # it is shut down, or has just come up
+        return unreachable(url, error)
+    return Unavailable(f"the replica refused (SQLSTATE {state})")
 
 
 def _measure_delay(primary: sa.Connection, standby: sa.Connection, patience: float) -> float:
