@@ -1,11 +1,13 @@
 """A store that is moved to another database while it is in use: nothing is lost."""
 
 import asyncio
+import gc
 import json
 import signal
 import sqlite3
 import subprocess
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -599,8 +601,21 @@ def test_a_write_to_a_store_that_was_moved_says_where(
             memory.add("Too late. 太晚了。", "u1")
 
 
-# The driver's cursor on a connection that is lost.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def reason_of_failure(source: str, destination: str, report: move.Report) -> str:
+    """Why a move ends; what it leaves behind is collected here.
+
+    SQLAlchemy does not close the cursors of a connection that is lost, and the driver warns.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            admin.move(source, destination, report, no_report)
+        except Unavailable as error:
+            reason = error.message
+        gc.collect()
+    return reason
+
+
 @pytest.mark.parametrize("back", [False, True])
 def test_a_move_that_loses_its_server_says_that_it_goes_on(
     filled: Path, tmp_path: Path, store_database: str, back: bool
@@ -619,11 +634,11 @@ def test_a_move_that_loses_its_server_says_that_it_goes_on(
         with psycopg.connect(store_database, autocommit=True) as server:
             server.execute(gone)
 
-    with pytest.MonkeyPatch.context() as patched, pytest.raises(Unavailable) as caught:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(move, "_SILENCE", -1.0)
-        admin.move(source, destination, stop, no_report)
-    assert "PostgreSQL at " in caught.value.message
-    assert caught.value.message.endswith("; run kemem move again, it goes on from there")
+        reason = reason_of_failure(source, destination, stop)
+    assert reason.startswith("PostgreSQL at ")
+    assert reason.endswith("; run kemem move again, it goes on from there")
     assert admin.move(source, destination, no_report, no_report).rows["message"] == 20
 
 

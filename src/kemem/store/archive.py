@@ -75,12 +75,12 @@ def stored_rows(
         vector = database.joined_vectors(row_vector.c.vector).label("vector")
         columns = [vector if it is row_vector.c.vector else it for it in table.c]
         statement = statement.with_only_columns(*columns).group_by(*key)
-    rows = connection.execute(statement, execution_options={"yield_per": _PAGE})
-    for row in map(dict, rows.mappings()):
-        if table is row_vector:
-            halves = database.load_halves(row["vector"], 1).astype("<u2")
-            row["vector"] = base64.b64encode(halves.tobytes()).decode()
-        yield row
+    with connection.execute(statement, execution_options={"yield_per": _PAGE}) as rows:
+        for row in map(dict, rows.mappings()):
+            if table is row_vector:
+                halves = database.load_halves(row["vector"], 1).astype("<u2")
+                row["vector"] = base64.b64encode(halves.tobytes()).decode()
+            yield row
 
 
 def decode_vector(text: str) -> Matrix:

@@ -134,8 +134,11 @@ class Copier:
     def _states(self, table: sa.Table) -> States:
         state = _state(self._source.name, table)
         statement = sa.select(*table.primary_key, state).where(*self._own(table))
-        with driver_errors(self._source):
-            rows = self._taken.execute(statement, execution_options={"yield_per": _PAGE})
+        options = {"yield_per": _PAGE}
+        with (
+            driver_errors(self._source),
+            self._taken.execute(statement, execution_options=options) as rows,
+        ):
             # Of texts and bytes, Python's own has 64 bits, too, and nobody can foresee it.
             return {row[:-1]: hash(row[-1]) for row in self._watched(table, rows)}
 
