@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, FilePayload, Page, ViewportSize, expect
+from playwright.sync_api import Browser, FilePayload, Page, TimeoutError, ViewportSize, expect
 
 from kemem.runtime import system_clock
 from kemem.serve.dashboard.page import SWAGGER_FILES
@@ -105,9 +105,18 @@ def visit(readers: dict[str, Visitor], language: str) -> Iterator[Visitor]:
         yield readers[language]
 
 
+def becomes(page: Page, script: str) -> bool:
+    """Whether a script is true of a page, once its charts have followed the size of the window."""
+    try:
+        page.wait_for_function(script)
+    except TimeoutError:
+        return False
+    return True
+
+
 def fits(page: Page) -> bool:
     """Whether nothing of a page is out of sight to the right."""
-    return bool(page.evaluate("document.scrollingElement.scrollWidth <= innerWidth"))
+    return becomes(page, "document.scrollingElement.scrollWidth <= innerWidth")
 
 
 def tables_fit(page: Page) -> bool:
@@ -115,7 +124,7 @@ def tables_fit(page: Page) -> bool:
     script = (
         "[...document.querySelectorAll('.scroll')].every(it => it.scrollWidth <= it.clientWidth)"
     )
-    return bool(page.evaluate(script))
+    return becomes(page, script)
 
 
 def charts_are_drawn(page: Page) -> bool:
@@ -123,7 +132,7 @@ def charts_are_drawn(page: Page) -> bool:
     script = (
         "[...document.querySelectorAll('[data-chart]')].every(it => it.querySelector('canvas'))"
     )
-    return bool(page.evaluate(script))
+    return becomes(page, script)
 
 
 @BOTH
