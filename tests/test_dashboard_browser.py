@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, FilePayload, Page, TimeoutError, ViewportSize, expect
+from playwright.sync_api import Browser, FilePayload, Page, ViewportSize, expect
 
 from kemem.runtime import system_clock
 from kemem.serve.dashboard.page import SWAGGER_FILES
@@ -107,11 +107,11 @@ def visit(readers: dict[str, Visitor], language: str) -> Iterator[Visitor]:
 
 def becomes(page: Page, script: str) -> bool:
     """Whether a script is true of a page, once its charts have followed the size of the window."""
-    try:
-        page.wait_for_function(script)
-    except TimeoutError:
-        return False
-    return True
+    for _ in range(100):  # not wait_for_function(), which the pages' own policy forbids
+        if page.evaluate(script):
+            return True
+        page.wait_for_timeout(50)
+    return False
 
 
 def fits(page: Page) -> bool:
