@@ -25,7 +25,7 @@ async def true_at_last(directory: Path, *told: str | tuple[str, str]) -> list[st
             said = {"role": "user", "content": text} | ({"name": name} if name else {})
             await memory.add([said], user_id="u", session_id=f"s{now[0]}")
         notes = await memory.get_all(user_id="u", limit=50)
-    return [it.memory for it in notes if it.note.valid_until is None]
+    return [it.memory for it in notes if not it.note.ended(now[0])]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """What becomes of facts, decided by what is stored already: new, known, or instead of another."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kemem.add.extract import digest, new_note, verbatim_fact
@@ -15,6 +15,7 @@ from kemem.facts.endings import (
     is_namesake,
     likely_ended,
     says_instead,
+    takes_back,
 )
 from kemem.facts.kinds import tells_other_kind
 from kemem.records import Message, Micros, Note, Scope, Vector, merge_notes
@@ -41,11 +42,12 @@ class Decision:
     ended: list[Note] = field(default_factory=list)  # as they are from now on
     heir: Note | None = None  # the stored one that has been true since the new one ended
     claimed: tuple[str, ...] = ()  # ids of notes that a model says to be untrue
+    reopened: list[Note] = field(default_factory=list)  # that were to end, and do not
 
     @property
     def changed(self) -> dict[str, Note]:
         """The notes as they are from now on, by their ids."""
-        notes = [*self.ended, *(it for it in (self.note, self.heir) if it)]
+        notes = [*self.reopened, *self.ended, *(it for it in (self.note, self.heir) if it)]
         return {note.note_id: note for note in notes}
 
 
@@ -68,15 +70,22 @@ def reconcile(
     decisions = []
     for fact in facts:
         since = max((times[name] for name in fact.sources if name in times), default=now)
+        begins = max(since, fact.since or since)  # later than it was told, where it is announced
         over, likely = _over(fact, since, list(notes.values()), known)
+        over += tuple(it.note_id for it in notes.values() if _is_off(it, fact, since, begins))
         if listing := _lost_in_part(fact, since, list(notes.values())):
             fact, over, likely = _restated(fact, listing), (listing.note_id,), None
         rivals = (it for it in notes.values() if fact.topic and it.topic == fact.topic)
         if fact.tentative and not over and not likely and all(it.ended(since) for it in rivals):
             continue
         claimed, fact = fact.replaces, replace(fact, replaces=(*fact.replaces, *over))
-        fresh = new_note(fact, task, scope, since, now)
-        decided = _dated(_decide(fact, fresh, list(notes.values()), now, earlier))
+        again = _held_again(fact, notes.values(), since, now)
+        fresh = new_note(fact, task, scope, begins, now)
+        others = list({**notes, **again}.values())
+        decided = _dated(_decide(fact, fresh, others, since, now, earlier))
+        if decided.ended:
+            left = [it for name, it in again.items() if name not in decided.changed]
+            decided = replace(decided, reopened=left)
         if likely and decided.note and not decided.known and not decided.note.supersedes:
             decided = replace(decided, note=replace(decided.note, supersedes=likely))
         decisions.append(replace(decided, claimed=claimed))
@@ -151,7 +160,8 @@ def _over(
     notes = [
         note
         for note in stored
-        if not note.ended(since) and note.valid_from < since and note.digest != digest(fact)
+        if not note.ended(since) and (note.valid_from < since or is_announced(note))
+        if note.digest != digest(fact)
         if not {*fact.sources} & {*note.sources}  # which may hold since long before it was said
     ]
     if fact.told.message_vector is not None:  # what is far away has no vector here
@@ -174,30 +184,21 @@ def _decide(
     fact: Fact,
     fresh: Note,
     stored: Sequence[Note],
+    told: Micros,
     now: Micros,
     earlier: Mapping[str, Sequence[str]],
 ) -> Decision:
-    """A fact is new, known already, or makes notes untrue: those of its topic, or that it names."""
-    since, topic = fresh.valid_from, fact.topic
-    more = fact.told is not None and fact.told.adds and fact.memory_type in _SEVERAL
-    rivals = [
-        note
-        for note in stored
-        if note.note_id in fact.replaces
-        or (
-            topic is not None
-            and note.topic == topic
-            and not more
-            and fact.own
-            and not _is_of_another(fact, note)
-        )
-        or _is_corrected(note, fact)
-    ]
-    ended = [
-        replace(note, valid_until=since, updated=now)
-        for note in rivals
-        if note.valid_from <= since and not note.ended(since)
-    ]
+    """A fact is new, known already, or makes notes untrue: those of its topic, or that it names.
+
+    `told` is when it was said; what is announced begins later.
+    """
+    since = fresh.valid_from
+    rivals = [it for it in stored if _competes(it, fact)]
+    dropped = [it for it in rivals if it.note_id in fact.replaces and _lies_ahead(it, told)]
+    rivals = [it for it in rivals if it not in dropped]
+    over = [it for it in rivals if it.valid_from <= since and not it.ended(since)]
+    ended = [replace(it, valid_until=since, updated=now) for it in over]
+    ended += [replace(it, valid_until=told, updated=now) for it in dropped]
     if not fact.text:
         return Decision(fact, None, ended=ended)
     same = [note for note in stored if _says_same(note, fresh) and _holds(note, since, now)]
@@ -230,6 +231,48 @@ def _decide(
     if heir.supersedes is None:
         heir = replace(heir, supersedes=fresh.note_id)
     return Decision(fact, fresh, ended=ended, heir=heir)
+
+
+def _competes(note: Note, fact: Fact) -> bool:
+    """Whether a note says what a fact makes untrue, or what makes the fact untrue."""
+    if note.note_id in fact.replaces or _is_corrected(note, fact):
+        return True
+    more = fact.told is not None and fact.told.adds and fact.memory_type in _SEVERAL
+    is_same = fact.topic is not None and note.topic == fact.topic
+    return is_same and fact.own and not more and not _is_of_another(fact, note)
+
+
+def is_announced(note: Note) -> bool:
+    """Whether a note tells of a change before its day.  "User is moving to Ghent in May" """
+    return note.memory_type == "plan" and note.topic is not None and "/date/" not in note.topic
+
+
+def _lies_ahead(note: Note, at: Micros) -> bool:
+    """Whether a note announces what had not begun at a time, and still was to come."""
+    return is_announced(note) and note.valid_from > at and not note.ended(at)
+
+
+def _is_off(note: Note, fact: Fact, at: Micros, begins: Micros) -> bool:
+    """Whether a note announces what is taken back, or announced otherwise, by another message."""
+    if not _lies_ahead(note, at) or {*fact.sources} & {*note.sources}:
+        return False
+    if begins > at and fact.topic == note.topic:
+        return note.digest != digest(fact)
+    return takes_back(fact.text, note.content)
+
+
+def _held_again(fact: Fact, notes: Collection[Note], at: Micros, now: Micros) -> dict[str, Note]:
+    """The notes that were to end by announcements which a fact takes back."""
+    dropped = {
+        (it.topic, it.valid_from)
+        for it in notes
+        if it.note_id in fact.replaces and _lies_ahead(it, at)
+    }
+    return {
+        it.note_id: replace(it, valid_until=None, updated=now)
+        for it in notes
+        if (it.topic, it.valid_until) in dropped
+    }
 
 
 def _with_own_type(note: Note, fresh: Note) -> Note:

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kemem.add.decide import Decision, reconcile, verbatim
+from kemem.add.decide import Decision, is_announced, reconcile, verbatim
 from kemem.add.edit import expiry_jobs
 from kemem.add.embed import embed_rows, mirror_jobs
 from kemem.add.extract import Work, digest
-from kemem.add.reopen import ended_by, over_by, replaced_by
+from kemem.add.reopen import ended_by, held_without, over_by, replaced_by
 from kemem.add.rules import Extraction, Fact
 from kemem.errors import Unavailable
 from kemem.facts.endings import NEAREST, Told
@@ -59,7 +59,8 @@ async def apply_facts(extraction: Extraction, work: Work, deps: Deps) -> Written
             expects = await _rivals(facts, work, deps, vectors)
             notes = [note for each in expects for note in each.notes]
             times = {message.message_id: message.ts for message in work.messages}
-            if work.job is None and any(it.valid_from >= min(times.values()) for it in notes):
+            told = [it for it in notes if not is_announced(it)]
+            if work.job is None and any(it.valid_from >= min(times.values()) for it in told):
                 raise OrderUnknown
             if work.task.infer:
                 earlier = await _earlier_texts(facts, notes, work, deps)
@@ -107,6 +108,10 @@ async def _rivals(
         cited = frozenset(name for fact in facts for name in fact.sources)
         reads.append((replace(where, sources=cited), _RIVALS))
     rivals = [(it, await read_notes(deps.store, it, limit=most), most) for it, most in reads]
+    ahead = {it.topic for _, notes, _ in rivals for it in notes if it.topic and is_announced(it)}
+    if ahead := ahead - {fact.topic for fact in facts}:  # what one of them takes back holds again
+        waiting = replace(where, marks=frozenset(ahead))
+        rivals.append((waiting, await read_notes(deps.store, waiting, limit=_RIVALS), _RIVALS))
     return tuple(Expected(it, tuple(notes), most) for it, notes, most in rivals)
 
 
@@ -221,6 +226,9 @@ def _history(decision: Decision, now: Micros) -> list[Change]:
     by_model = ended_by(decision.fact.model)
     told = [replace(it, reason=by_model) for it in lines if it.note_id in decision.claimed]
     lines = [*told, *lines]
+    for it in decision.reopened:
+        line = Change(it.agent_id, it.user_id, it.note_id, "update", now, after=it.content)
+        lines.append(replace(line, reason=held_without(decision.ended[0].note_id)))
     proposes = decision.fact.proposes
     may = f"may replace {', '.join(proposes)}, by the model {decision.fact.model}"
     if note:

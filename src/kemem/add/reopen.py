@@ -16,8 +16,9 @@ from kemem.text.summary import sentences
 
 _OVER = "told to be over by "  # the reason of an end without a successor
 _REPLACED = "replaced by "
-_HOLDS = "holds again: deleted was "
-_UNDONE = "holds again: undone"
+_AGAIN = "holds again: "
+_HOLDS = f"{_AGAIN}deleted was "
+_UNDONE = f"{_AGAIN}undone"
 _LINES = 1000  # of a history
 _ADDED = re.compile(r"\bUser\b|用户|[(（][^()（）]*\d[^()（）]*[)）]$")  # by notes to what was said
 _REPEATED = 0.5  # of the words of a statement; who says more of them repeats it
@@ -32,6 +33,11 @@ def replaced_by(note_id: str) -> str:
 def over_by(message_id: str) -> str:
     """The reason in the history of a note that a message ended, with no note in its place."""
     return f"{_OVER}{message_id}"
+
+
+def held_without(note_id: str) -> str:
+    """The reason in the history of a note that was to end, but what was announced is taken back."""
+    return f"{_AGAIN}taken back was {note_id}"
 
 
 def ended_by(model: str) -> str:
@@ -149,7 +155,7 @@ async def _ended_by(note_id: str, owner: Scope, deps: Deps) -> str | None:
     """Why a note has ended, by the latest line of its history that tells."""
     lines = await deps.store.history(owner, note_id=note_id, event="update", limit=_LINES)
     reasons = (line.reason or "" for line in lines)
-    return next((it for it in reasons if it.startswith((_REPLACED, _HOLDS, _OVER, _UNDONE))), None)
+    return next((it for it in reasons if it.startswith((_REPLACED, _AGAIN, _OVER))), None)
 
 
 async def _end(

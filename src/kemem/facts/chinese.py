@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from kemem.facts.announced import with_beginning
 from kemem.facts.grammar import Clause, Part, Reader, Statement, Subject, named
 from kemem.facts.sentences import Sentence, without_times
 
@@ -96,8 +97,8 @@ class Chinese(Reader):
             alone = first and new and new[0].state and not self.discourse.latest()
             sure = clause.words or last or whole or alone
             if new and (sure or new[0].memory_type in _SUBJECTLESS):
-                return new
-        return self.general(text, bare, last)
+                return with_beginning(self, new, [clause])
+        return with_beginning(self, self.general(text, bare, last), self.readings(bare))
 
     def readings(self, text: str) -> Iterator[Clause]:
         """The clause by its subject: the speaker, a pronoun, a name, or somebody in their role."""

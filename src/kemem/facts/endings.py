@@ -33,7 +33,7 @@ from kemem.text.lexicon import load
 from kemem.text.reading import is_about_others, named_people, people_of
 
 CHANGES = frozenset({"CHANGED", "NOW", "OVER", "BACK", "WRONG"})
-TELLING = CHANGES | {"LOST", "GONE", "PARTED", "PAIRED"}  # that something may be over
+TELLING = CHANGES | {"LOST", "GONE", "PARTED", "PAIRED", "TAKEN_BACK"}  # that something may be over
 _INSTEAD = frozenset({"OVER", "WRONG"})  # signs of an end, not only of something new
 _ENDING = frozenset({"OVER", "CHANGED", "BACK", "WRONG", "LOST", "GONE"})  # what a thing ends by
 _PLANNED = frozenset({"plan", "event"})
@@ -142,6 +142,11 @@ def ended_notes(
         ]
         ended += _most_certain(part, notes, alike, weights)
     return tuple(ended)
+
+
+def takes_back(text: str, note: str) -> bool:
+    """Whether a statement says that what a note announces is off.  "Potsdam fell through" """
+    return "TAKEN_BACK" in signs(text) and _size(words_of(text) & words_of(note)) >= 1
 
 
 def likely_ended(new: Told, notes: Sequence[Told]) -> int | None:

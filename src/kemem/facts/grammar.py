@@ -64,6 +64,7 @@ class Statement:
     name: str | None = None  # the speaker's own
     state: str = ""  # what holds since the event that the text tells of
     ends: bool = False  # it tells that what held of its topic is over
+    begins: "Statement | None" = None  # what holds once the day that it tells has come
 
 
 @dataclass(frozen=True, slots=True)

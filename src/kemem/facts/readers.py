@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from kemem.facts.announced import with_beginning
 from kemem.facts.chinese import Chinese
 from kemem.facts.grammar import Clause, Discourse, Part, Reader, Statement, Subject, named
 from kemem.facts.language import language
@@ -152,8 +153,8 @@ class _English(Reader):
                 continue
             new = self.read(clause, self.text(text, clause))
             if new and (self.is_personal(new[0]) or self.is_sure(clause.subject)):
-                return new
-        return self.general(text, bare)
+                return with_beginning(self, new, [clause])
+        return with_beginning(self, self.general(text, bare), self.readings(bare))
 
     def readings(self, text: str) -> Iterator[Clause]:
         """The clause by its subject: the speaker, a pronoun, a name, or somebody in their role."""

@@ -42,6 +42,7 @@ class Dated:
     began: str  # no more exact than the words: a day, a month or a year
     tense: int  # -1 past, 1 future, 0 where now lies inside and the words do not tell
     lasting: bool = False  # since then, to now
+    begins: bool = False  # from then on
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -130,13 +131,20 @@ def dated(text: str, ts: Micros, tense: int = 0) -> Dated | None:
     written = _written(phrase, text)
     days = len("2026-01-31") if phrase.until - phrase.since <= 86_400_000_000 else len("2026-01")
     span = (phrase.since, phrase.until)
-    return Dated(*span, "" if exact else written, written[:days], turn, lasting)
+    begins = lasting or _is_from(phrase, plain)
+    return Dated(*span, "" if exact else written, written[:days], turn, lasting, begins)
 
 
 def _is_since(phrase: TimePhrase, text: str) -> bool:
     """Whether a time is that from which on something holds.  since May, 从去年三月起"""
     words = f"{text[: phrase.start][-7:]}{phrase.phrase}{text[phrase.end :][:2]}"
     return _pattern("SINCE").search(words) is not None
+
+
+def _is_from(phrase: TimePhrase, text: str) -> bool:
+    """Whether a time is that from which on something will hold.  "from 1 October" """
+    opens = _pattern("FROM").search(f"{text[: phrase.start][-5:]}{phrase.phrase}")
+    return opens is not None and not _pattern("UNTIL").match(text[phrase.end :])
 
 
 def _is_moved(text: str, phrase: TimePhrase) -> bool:
@@ -158,9 +166,7 @@ def _tense(text: str, phrase: TimePhrase) -> int:
     )
     if _is_moved(text, phrase) or _pattern("INSTEAD").match(after):
         return 1
-    since = f"{before[-5:]}{phrase.phrase}"
-    begins = _pattern("FROM").search(since) and not _pattern("UNTIL").match(after)
-    if begins and not speaks_of_past(clause):  # "signed with Norwest, from 1 October"
+    if _is_from(phrase, text) and not speaks_of_past(clause):  # "signed with Norwest, from 1 May"
         return 1
     alone = len(clause.strip()) <= len(phrase.phrase) + 1
     for part in (text,) if alone else (clause, text):

@@ -4,17 +4,16 @@ import re
 from dataclasses import replace
 from typing import NamedTuple
 
+from kemem.facts.announced import CURRENT, is_state
 from kemem.facts.grammar import Statement
-from kemem.facts.sentences import dated
+from kemem.facts.kinds import signs
+from kemem.facts.sentences import Dated, dated
 from kemem.records import Micros
 
 _SINCE = {"zh": "{}（自{}）", "en": "{} (since {})"}
 _DATE = {"zh": "{}（{}）", "en": "{} ({})"}
 # What is said of a later day is not so yet: "下个月搬到成都" is a plan, not an address.
 _STATES = {"identity", "residence", "work", "education", "possession", "relationship", "event"}
-# What somebody has one of at a time: what is told of an earlier time, or only of these days, is not
-# what holds now.
-_CURRENT = ("/lives_in", "/works_at", "/works_as", "/studies_at", "/studies")
 _MONTH: Micros = 31 * 86_400_000_000
 _TIMELESS = {"user_preference", "setting", "skill", "contact"}
 # Several days of the week, of none that is named: a habit, or nothing that has one date.
@@ -50,6 +49,10 @@ def in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement,
         return (replace(statement, topic=None) if unclear else statement), Times()
     is_long = time.tense == 0 and time.until - time.since > _MONTH  # "this year" is not in passing
     lasting = time.tense <= 0 and (time.lasting or bool(statement.state) or statement.ends)
+    if begun := _announced(statement, time):
+        text = _DATE[language].format(statement.text, time.written) if time.written else ""
+        known = replace(begun, text=text or statement.text, memory_type="plan", state="")
+        return known, Times(when=time.since, since=time.since)
     if kind == "general" and not lasting:
         statement = replace(statement, memory_type="plan" if time.tense > 0 else "event")
     elif kind == "plan" and time.tense < 0:
@@ -58,7 +61,8 @@ def in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement,
             for it in statement.relations
         ]
         statement = replace(statement, memory_type="event", relations=tuple(visited))
-    elif (statement.topic or "").endswith(_CURRENT) and not (lasting or statement.state or is_long):
+    elif (statement.topic or "").endswith(CURRENT) and not (lasting or statement.state or is_long):
+        # What is told of an earlier time, or only of these days, is not what holds now.
         kind = "plan" if time.tense > 0 else "event"
         statement = replace(statement, memory_type=kind, topic=None, relations=())
     elif (kind in _STATES or statement.state) and time.tense > 0:
@@ -71,3 +75,16 @@ def in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement,
     if statement.memory_type in ("event", "plan"):
         return statement, Times(when=time.since)
     return statement, Times(since=time.since if lasting else None)
+
+
+def _announced(statement: Statement, time: Dated) -> Statement | None:
+    """What is to hold from a later day on, unless that is only hoped; else None.
+
+    "I'm in Rome next week" is no announcement of a home, and "from May I'm in Rome" is one.
+    """
+    begun = statement.begins or statement
+    appointed = "/date/" in (begun.topic or "/date/")
+    if time.tense <= 0 or appointed or "HOPED" in signs(statement.text):
+        return None
+    changes = is_state(begun) and (begun.state or begun.ends)
+    return begun if changes or time.begins else None

@@ -71,6 +71,7 @@ class Context:
     before: tuple[Message, ...] = ()  # said right before it in its session, nearest first
     previous: Vector | None = None  # the vector of the nearest one
     ended: Micros | None = None  # when the last thing that it says was over
+    in_vain: bool = False  # it was announced, and never came
     superseded_by: str | None = None  # the note that says what holds instead,
     successors: frozenset[str] = frozenset()  # it, what took its place, and their messages
     of_parts: frozenset[str] = frozenset()  # the same for parts of what it says, if not all is over

@@ -47,11 +47,13 @@ def below_successors(
     """Hits in which each that has ended changes places with the one that says what holds instead.
 
     Scores stay in their places: what replaced an answer is as likely the answer. If it was not
-    found itself, it comes in above the one that has ended.
+    found itself, it comes in above the one that has ended. What was announced and never came is
+    last: who says that it is off does not say what holds.
     """
     if all(hit.ended is None for hit in hits):
         return [*hits]
-    waiting, ranked = [*hits], list[Hit]()
+    in_vain = [hit for hit in hits if contexts.get(key_of(hit.row), Context()).in_vain]
+    waiting, ranked = [hit for hit in hits if hit not in in_vain], list[Hit]()
     while waiting:
         ended = waiting[0]
         names = _successors(ended, contexts)
@@ -65,7 +67,32 @@ def below_successors(
             row = _newest(names, ended, rows)
             ranked += [Hit(row, ended.score)] if row else []
         ranked.append(waiting.pop(0))
+    least = ranked[-1].score if ranked else 0.0
+    return [*ranked, *(replace(hit, score=min(hit.score, least)) for hit in in_vain)]
+
+
+def in_their_time(hits: Sequence[Hit], now: Micros, *, ahead: bool) -> list[Hit]:
+    """Hits in which what is announced and what holds until its day stand as they are asked for.
+
+    What holds now comes first, unless the question is about what lies `ahead`.
+    """
+    ranked = [*hits]
+    for at, first in enumerate(ranked):
+        for other in range(at + 1, len(ranked)):
+            second = ranked[other]
+            if _takes_over(*((first, second) if ahead else (second, first)), now):
+                ranked[at] = replace(second, score=first.score)
+                ranked[other] = replace(first, score=second.score)
+                break
     return ranked
+
+
+def _takes_over(hit: Hit, other: Hit, now: Micros) -> bool:
+    """Whether a hit holds until another one begins, which lies ahead."""
+    old, new = hit.row, other.row
+    if not isinstance(old, Note) or not isinstance(new, Note) or new.valid_from <= now:
+        return False
+    return old.topic is not None and (old.topic, old.valid_until) == (new.topic, new.valid_from)
 
 
 def _successors(hit: Hit, contexts: Mapping[Key, Context]) -> frozenset[str]:

@@ -38,6 +38,7 @@ class ProfileCache(Protocol):
 class _Groups:
     titles: Mapping[str, tuple[str, str]]  # in Chinese and English, in the order of the card
     of_type: Mapping[str, str]  # by types of notes
+    of_topic: Mapping[str, str]  # by what a topic names last, of plans
     own: frozenset[str]  # what topics about the user name
 
 
@@ -46,7 +47,8 @@ def _groups() -> _Groups:
     table = tomllib.loads((files(__package__) / "profile.toml").read_text("utf-8"))
     titles = {it["name"]: (it["zh"], it["en"]) for it in table["groups"]}
     of_type = {kind: it["name"] for it in table["groups"] for kind in it["types"]}
-    return _Groups(titles, of_type, frozenset(table["own"].split()))
+    of_topic = {it: each["name"] for each in table["groups"] for it in each.get("topics", ())}
+    return _Groups(titles, of_type, of_topic, frozenset(table["own"].split()))
 
 
 async def read_profile(where: Where, max_tokens: int, deps: Deps, cached: ProfileCache) -> Profile:
@@ -119,9 +121,9 @@ def compose_profile(user_id: str, notes: Sequence[Note], now: Micros, max_tokens
 
 
 def _latest(notes: Sequence[Note]) -> list[Note]:
-    """Notes without those that another one has likely replaced."""
+    """Notes without those that another one has likely replaced; until its end, a note holds."""
     old = {(it.agent_id, it.supersedes) for it in notes}
-    return [note for note in notes if (note.agent_id, note.note_id) not in old]
+    return [it for it in notes if it.valid_until or (it.agent_id, it.note_id) not in old]
 
 
 def group_of(note: Note) -> str:
@@ -131,6 +133,8 @@ def group_of(note: Note) -> str:
         return "people"
     if not path and is_about_others(note.content):
         return "people"
+    if note.memory_type == "plan" and path and path[-1] in _groups().of_topic:
+        return _groups().of_topic[path[-1]]
     return _groups().of_type.get(note.memory_type, "other")
 
 

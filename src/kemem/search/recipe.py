@@ -22,7 +22,7 @@ from kemem.ports.request import (
 from kemem.records import NOTES, Match, Matrix, Micros, Note, Relation, Where
 from kemem.results import Hit, Memories, next_end
 from kemem.scope import check_flag
-from kemem.search.endings import below_parts, below_successors, unexpired
+from kemem.search.endings import below_parts, below_successors, in_their_time, unexpired
 from kemem.search.features import JUDGED, Candidate, Column
 from kemem.search.feedback import VOTES, by_votes
 from kemem.search.fuse import SignalHits, Signals, fuse
@@ -38,6 +38,7 @@ from kemem.search.understand import Mode, ParsedQuery, understand
 from kemem.text.language import is_chinese
 from kemem.text.past import is_about_past
 from kemem.text.query import check_query, plain
+from kemem.text.when import speaks_of_plans
 
 _DEPTH = 5  # candidates of each signal for every hit asked for
 _LEAST = 120
@@ -99,6 +100,7 @@ async def search(
         if not past:  # a question is answered by what matches no word of it; words alone are not
             instead = response.rows if asks and query.keywords is None else {}
             hits = below_successors(hits, instead, response.contexts)
+            hits = in_their_time(hits, now, ahead=speaks_of_plans(text))
         hits = [hit for hit in hits if hit.score >= threshold and hit.score > 0]
         best = by_votes(hits, found.response.lines, text, found.request, now, most)
         words = query.query if explain else None

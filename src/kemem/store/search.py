@@ -1,6 +1,5 @@
 """One search: rankings by words and by vectors over cached columns, the graph, and the rows."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -39,13 +38,14 @@ from kemem.store import codes, hnsw, tables
 from kemem.store.codes import nearest
 from kemem.store.columns import SpaceSnapshot
 from kemem.store.database import Database, Space, Values, in_list
+from kemem.store.endings import Numbers, ask_citing, endings, instead
 from kemem.store.graph import Around, ask_around
 from kemem.store.history import ask_lines
 from kemem.store.index import SpaceCache
 from kemem.store.postings import rows_with
-from kemem.store.read import Answer, ask_keyed, ask_named, keyed, matching_ids, named
+from kemem.store.read import Answer, ask_keyed, ask_named, keyed, matching_ids
 from kemem.store.recent import ask_recent
-from kemem.store.schema import message, note, note_history, note_source
+from kemem.store.schema import message, note
 from kemem.store.spaces import served, spaces_and_model, visible_spaces
 from kemem.store.tables import TABLES, one_of
 from kemem.store.vectors import check_vectors
@@ -57,10 +57,7 @@ _ROUNDING = 1e-6  # scores closer than this can be equal
 _IN_TIME = 20  # messages of the times that are asked for
 _LIKELY = 4096  # rows of a large space that are scored by words,
 _NEAREST = 500  # and by vectors
-_CHAIN = 8  # times that one thing takes the place of another, as far as it is followed
 
-# When a note was over, its id, and whether its text was replaced by another.
-_End = tuple[Micros | None, str, bool]
 Rows = NDArray[np.intp]  # places among the rows of all spaces
 
 
@@ -100,24 +97,21 @@ def search(
     numbers = {key: (Note, row) for key, row in note_rows.items()} | ranked.numbers
     answers = _ask_rows(connection, spaces, selected, numbers, ranked.ask_messages)
     before = ranked.ask_contexts(selected, request.before) if request.before else None
-    cited = _ask_citing(connection, spaces, selected, numbers) if ranked.may_have_notes else ()
+    cited = ask_citing(connection, spaces, selected, numbers) if ranked.may_have_notes else ()
     rows = _admitted(where, selected, answers)
     contexts = before(rows) if before else {}
     at = where.valid_at if where.known_by is None else where.known_by
-    for key, ending in _endings(connection, spaces, rows, cited, at).items():
+    for key, ending in endings(connection, spaces, rows, cited, at).items():
         contexts[key] = replace(contexts.get(key, Context()), **ending)
-    rows |= _instead(connection, where, spaces, contexts, rows)
+    rows |= instead(connection, where, spaces, contexts, rows)
     return SearchResponse(candidates, rows, contexts, tuple(lines()))
-
-
-_Numbers = Mapping[Key, tuple[type[Row], int]]
 
 
 def _ask_rows(
     connection: sa.Connection,
     spaces: Sequence[Space],
     keys: Sequence[Key],
-    numbers: _Numbers,
+    numbers: Numbers,
     ask_messages: Callable[[Iterable[int]], Answer[Message]],
 ) -> list[Answer[Any]]:
     """The rows of some keys; those without a number, found elsewhere, by their names."""
@@ -475,169 +469,6 @@ def _join(arrays: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
     if len(arrays) == 1:
         return arrays[0].astype(dtype, copy=False)
     return np.concatenate(arrays).astype(dtype, copy=False) if arrays else np.zeros(0, dtype)
-
-
-_citing = (
-    sa.select(
-        *(note_source.c.space_no, note_source.c.message_id, note.c.note_id, note.c.valid_until),
-        (note.c.update_time > note.c.create_time).label("updated"),
-    )
-    .join_from(
-        note_source,
-        note,
-        sa.and_(note_source.c.space_no == note.c.space_no, note_source.c.note_row == note.c.id),
-    )
-    .where(
-        one_of(note_source.c.space_no, "spaces"),
-        in_list(note_source.c.message_id, "names"),
-        note.c.kind != "experience",  # which tells what happened, and never ends
-    )
-)
-_rewritten = (  # when the text of notes was last changed by hand
-    sa.select(
-        *(note_history.c.space_no, note_history.c.note_id),
-        sa.func.max(note_history.c.create_time),
-    )
-    .where(
-        one_of(note_history.c.space_no, "spaces"),
-        in_list(note_history.c.note_id, "names"),
-        *(note_history.c.before.is_not(None), note_history.c.after.is_not(None)),
-    )
-    .group_by(note_history.c.space_no, note_history.c.note_id)
-)
-_successors = (
-    sa.select(note.c.space_no, note.c.supersedes, note.c.note_id, note_source.c.message_id)
-    .join_from(
-        note,
-        note_source,
-        sa.and_(note_source.c.space_no == note.c.space_no, note_source.c.note_row == note.c.id),
-        isouter=True,
-    )
-    .where(one_of(note.c.space_no, "spaces"), in_list(note.c.supersedes, "names"))
-)
-
-
-def _endings(
-    connection: sa.Connection,
-    spaces: Sequence[Space],
-    rows: Mapping[Key, Row],
-    cited: Iterable[Any],
-    at: Micros | None,
-) -> dict[Key, dict[str, Any]]:
-    """The endings, as fields of a Context, of rows of which all was over at a time, or ever is;
-    and what took the place of a part of others.
-    """
-    owners = {space.space_no: (space.agent_id, space.user_id) for space in spaces}
-    notes: dict[Key, list[_End]] = defaultdict(list)
-    if messages := {key: row.ts for key, row in rows.items() if isinstance(row, Message)}:
-        notes |= _cited_ends(connection, owners, messages, cited)
-    for key, row in rows.items():
-        if isinstance(row, Note):
-            notes[key].append((row.valid_until, row.id, False))
-        elif row.valid_until is not None and (at is None or row.ended(at)):
-            notes[key] = [(row.valid_until, row.id, False)]  # whatever notes say
-    over: dict[Key, tuple[Micros, str, bool]] = {}
-    parts: dict[Key, list[str]] = {}
-    for key, some in notes.items():
-        ends = [
-            (end, name, rewritten)
-            for end, name, rewritten in some
-            if end is not None and (at is None or end <= at)
-        ]
-        if len(ends) == len(some):
-            over[key] = max(ends)
-        elif ends:
-            parts[key] = [name for _, name, _ in ends]
-    names = {name for _, name, _ in over.values()}.union(*parts.values())
-    successors = _successors_of(connection, owners, names)
-    endings: dict[Key, dict[str, Any]] = {}
-    for key, (end, name, rewritten) in over.items():
-        by = name if rewritten else next(iter(successors.get((*key[:2], name), ())), None)
-        instead = _following(key, [name], successors) | ({name} if rewritten else set())
-        endings[key] = {"ended": end, "superseded_by": by, "successors": frozenset(instead)}
-    for key, some_names in parts.items():
-        endings[key] = {"of_parts": frozenset(_following(key, some_names, successors))}
-    return endings
-
-
-def _following(
-    key: Key, names: Iterable[str], successors: Mapping[Key, Mapping[str, Sequence[str]]]
-) -> set[str]:
-    """What took the place of notes, and of that, with their messages."""
-    following, instead = [*names], set[str]()
-    while following:
-        new = successors.get((*key[:2], following.pop()), {})
-        following += [note_id for note_id in new if note_id not in instead]
-        instead |= {it for note_id in new for it in (note_id, *new[note_id])}
-    return instead
-
-
-def _ask_citing(
-    connection: sa.Connection, spaces: Sequence[Space], keys: Sequence[Key], numbers: _Numbers
-) -> Iterable[Any]:
-    """The notes that cite the messages among some keys."""
-    names = sorted({key[-1] for key in keys if numbers.get(key, (Message,))[0] is Message})
-    values = {"spaces": [space.space_no for space in spaces], "names": names}
-    return connection.execute(_citing, values) if names else ()
-
-
-def _cited_ends(
-    connection: sa.Connection,
-    owners: Mapping[int, tuple[str, str]],
-    messages: Mapping[Key, Micros],
-    citing: Iterable[Any],
-) -> dict[Key, list[_End]]:
-    """When the notes that cite messages ended, or their texts were replaced after the messages."""
-    values: Values = {"spaces": [*owners]}
-    cited = [it for it in citing if (*owners[it.space_no], it.message_id) in messages]
-    rewritten: dict[tuple[int, str], Micros] = {}
-    if updated := sorted({it.note_id for it in cited if it.updated}):
-        for space_no, name, time in connection.execute(_rewritten, {**values, "names": updated}):
-            rewritten[space_no, name] = time
-    ends: dict[Key, list[_End]] = defaultdict(list)
-    for space_no, message_id, name, until, _ in cited:
-        key = (*owners[space_no], message_id)
-        time = rewritten.get((space_no, name))
-        is_replaced = time is not None and time > messages[key]
-        ends[key].append((time, name, True) if is_replaced else (until, name, False))
-    return ends
-
-
-def _successors_of(
-    connection: sa.Connection, owners: Mapping[int, tuple[str, str]], names: set[str]
-) -> dict[Key, dict[str, list[str]]]:
-    """The notes that took the place of others, with their messages; and what took theirs."""
-    found: dict[Key, dict[str, list[str]]] = {}
-    known, rounds = set[str](), 0
-    while names and rounds < _CHAIN:
-        known, rounds = known | names, rounds + 1
-        values = {"spaces": [*owners], "names": sorted(names)}
-        names = set()
-        for space_no, name, note_id, message_id in connection.execute(_successors, values):
-            notes = found.setdefault((*owners[space_no], name), {})
-            notes.setdefault(note_id, []).extend([message_id] if message_id else [])
-            names |= {note_id} - known
-    return found
-
-
-def _instead(
-    connection: sa.Connection,
-    where: Where,
-    spaces: Sequence[Space],
-    contexts: Mapping[Key, Context],
-    rows: Mapping[Key, Row],
-) -> dict[Key, Row]:
-    """Visible rows that took the place of ended ones, where none of them is among the rows."""
-    names = {
-        name
-        for key, context in contexts.items()
-        if not any((*key[:2], it) in rows for it in context.successors)
-        for name in context.successors
-    }
-    if not names:
-        return {}
-    found = [it.row for table in TABLES for it in named(connection, table, spaces, names)]
-    return {key_of(row): row for row in found if where.matches(row)}
 
 
 def _ask_hidden(
