@@ -106,6 +106,8 @@ def test_what_is_announced_holds_from_its_day_on(
     assert first(memory, talk.about_later, talk) == new
     card = str(memory.profile("u").text)
     assert home in card and new in card
+    assert [it.destination for it in memory.graph("u")] == [home]
+    assert all(hit.ended is None for hit in memory.search(talk.question, "u", past=True))
     later(clock, "2026-07-01")
     assert homes(memory, talk) == {new: None}
     assert first(memory, talk.question, talk) == new
@@ -157,6 +159,105 @@ def test_what_is_announced_otherwise_takes_its_place(
     assert first(memory, talk.question, talk) == other
 
 
+OSLO, TIANJIN = "I live in Oslo.", "我住在天津。"
+BERGEN, SHIJIAZHUANG = "I'm moving to Bergen on 1 May.", "我5月1号搬到石家庄。"
+ENDS = {OSLO: ("Oslo", "Bergen"), TIANJIN: ("天津", "石家庄")}
+
+
+def home_in_may(memory: Memory, clock: FakeClock, home: str, *told: str) -> str:
+    """Where somebody lives after the day for which they announced a move."""
+    tell(memory, clock, home, *told)
+    later(clock, "2026-05-03")
+    question = "我住在哪里？" if home == TIANJIN else "Where do I live?"
+    (place,) = [it for it in ENDS[home] if it in memory.search(question, "u")[0].memory]
+    return place
+
+
+@pytest.mark.parametrize(
+    ("home", "announced", "said"),
+    [
+        (OSLO, BERGEN, "The move fell through."),
+        (OSLO, BERGEN, "We're staying in Oslo after all."),
+        (OSLO, BERGEN, "I'm not moving to Bergen after all."),
+        (OSLO, BERGEN, "The move is postponed to 1 July."),
+        (OSLO, BERGEN, "I'm moving on 1 July instead."),
+        (TIANJIN, SHIJIAZHUANG, "不搬了。"),
+        (TIANJIN, SHIJIAZHUANG, "搬家的事黄了。"),
+        (TIANJIN, SHIJIAZHUANG, "我决定继续住天津。"),
+        (TIANJIN, SHIJIAZHUANG, "房东反悔了，搬不成了。"),
+        (TIANJIN, SHIJIAZHUANG, "搬家推迟到7月1号。"),
+    ],
+)
+def test_a_move_can_be_called_off_in_few_words(
+    memory: Memory, clock: FakeClock, home: str, announced: str, said: str
+) -> None:
+    """Or put off, without naming where to."""
+    assert home_in_may(memory, clock, home, announced, said) == ENDS[home][0]
+
+
+@pytest.mark.parametrize(
+    ("home", "announced", "said"),
+    [
+        (OSLO, BERGEN, "My brother's move to Bergen fell through."),
+        (OSLO, BERGEN, "I'm not taking the sofa to Bergen after all."),
+        (OSLO, BERGEN, "I cancelled the gym."),
+        (TIANJIN, SHIJIAZHUANG, "我哥不搬石家庄了。"),
+        (TIANJIN, SHIJIAZHUANG, "沙发不搬到石家庄了，卖掉。"),
+        (TIANJIN, SHIJIAZHUANG, "健身房取消了。"),
+    ],
+)
+def test_what_else_is_off_calls_off_no_move(
+    memory: Memory, clock: FakeClock, home: str, announced: str, said: str
+) -> None:
+    assert home_in_may(memory, clock, home, announced, said) == ENDS[home][1]
+
+
+@pytest.mark.parametrize(
+    ("told", "later_on", "day"),
+    [
+        ((OSLO, BERGEN, "The move is postponed to 1 July."), "Bergen", "2026-07-01"),
+        ((TIANJIN, SHIJIAZHUANG, "搬家推迟到7月1号。"), "石家庄", "2026-07-01"),
+    ],
+)
+def test_what_is_put_off_takes_effect_on_its_new_day(
+    memory: Memory, clock: FakeClock, told: tuple[str, ...], later_on: str, day: str
+) -> None:
+    tell(memory, clock, *told)
+    later(clock, day)
+    question = "我住在哪里？" if told[0] == TIANJIN else "Where do I live?"
+    assert later_on in memory.search(question, "u")[0].memory
+
+
+@pytest.mark.parametrize(
+    ("now", "told", "company"),
+    [
+        ("I work at Equinor.", "I got the job at Telenor! I start on 1 June.", "Telenor"),
+        ("I work at Equinor.", "My first day at Telenor is 1 June.", "Telenor"),
+        ("I work at Equinor.", "I accepted a job at Telenor, starting in June.", "Telenor"),
+        ("我在联想上班。", "6月1号我就去万科上班了。", "万科"),
+        ("我在联想上班。", "从6月1日起我就去万科上班了。", "万科"),
+    ],
+)
+def test_a_job_that_one_has_got_begins_on_its_first_day(
+    memory: Memory, clock: FakeClock, now: str, told: str, company: str
+) -> None:
+    question = "Where do I work?" if now.isascii() else "我在哪里上班？"
+    tell(memory, clock, now, told)
+    assert company not in memory.search(question, "u")[0].memory
+    later(clock, "2026-06-02")
+    assert company in memory.search(question, "u")[0].memory
+
+
+@pytest.mark.parametrize(
+    ("home", "wish"),
+    [(OSLO, "I'm thinking of moving to Bergen in May."), (TIANJIN, "我想五月搬到石家庄。")],
+)
+def test_a_wish_is_no_better_an_answer(
+    memory: Memory, clock: FakeClock, home: str, wish: str
+) -> None:
+    assert home_in_may(memory, clock, home, wish) == ENDS[home][0]
+
+
 @EACH
 def test_what_changes_before_the_day_holds_until_then(
     memory: Memory, clock: FakeClock, talk: Talk
@@ -201,6 +302,15 @@ def announced(text: str) -> Fact | None:
         ("我8月1日入职腾讯。", "user/works_at", "2026-08-01"),
         ("我九月开始在字节跳动上班。", "user/works_at", "2026-09-01"),
         ("下个月我从SAP离职。", "user/works_at", "2026-02-01"),
+        ("5月1号我就搬到石家庄了。", "user/lives_in", "2026-05-01"),
+        ("从5月1号起我就住石家庄了。", "user/lives_in", "2026-05-01"),
+        ("三月份开始我在小红书做运营。", "user/works_at", "2026-03-01"),
+        ("从5月1号起房租涨到3300。", "user/amount/房租", "2026-05-01"),
+        ("我四月底从联想离职。", "user/works_at", "2026-04-30"),
+        ("Guess what, on 1 May I'm moving to Bergen!", "user/lives_in", "2026-05-01"),
+        ("As of 1 May I'll be living in Bergen.", "user/lives_in", "2026-05-01"),
+        ("Starting Monday I work at Telenor.", "user/works_at", "2026-01-26"),
+        ("I'm moving to Bergen at the end of May.", "user/lives_in", "2026-05-31"),
     ],
 )
 def test_changes_are_recognised_before_their_day(text: str, topic: str, day: str) -> None:
@@ -219,6 +329,7 @@ def test_changes_are_recognised_before_their_day(text: str, topic: str, day: str
         "I'm moving to Leeds.",
         "I'm flying to Leeds in July.",
         "I start a course in July.",
+        "I'm moving in with my sister for two weeks on 1 May.",
         "我可能下个月搬到成都。",
         "我打算明年搬到昆明。",
         "我下周在北京。",

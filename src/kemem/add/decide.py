@@ -1,8 +1,15 @@
 """What becomes of facts, decided by what is stored already: new, known, or instead of another."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kemem.add.announced import (
+    are_off,
+    from_their_day,
+    held_again,
+    lies_ahead,
+    put_off,
+)
 from kemem.add.extract import digest, new_note, verbatim_fact
 from kemem.add.merge import SAME
 from kemem.add.parse import Task
@@ -15,7 +22,6 @@ from kemem.facts.endings import (
     is_namesake,
     likely_ended,
     says_instead,
-    takes_back,
 )
 from kemem.facts.kinds import tells_other_kind
 from kemem.records import Message, Micros, Note, Scope, Vector, merge_notes
@@ -68,18 +74,20 @@ def reconcile(
     known = dict(vectors)
     notes = {note.note_id: note for note in stored}
     decisions = []
-    for fact in facts:
+    for fact in from_their_day(facts, times):
         since = max((times[name] for name in fact.sources if name in times), default=now)
+        fact = put_off(fact, notes.values(), since)
         begins = max(since, fact.since or since)  # later than it was told, where it is announced
         over, likely = _over(fact, since, list(notes.values()), known)
-        over += tuple(it.note_id for it in notes.values() if _is_off(it, fact, since, begins))
+        if off := are_off(fact, notes.values(), since):
+            over, likely = off, None  # not what was to end by it
         if listing := _lost_in_part(fact, since, list(notes.values())):
             fact, over, likely = _restated(fact, listing), (listing.note_id,), None
         rivals = (it for it in notes.values() if fact.topic and it.topic == fact.topic)
         if fact.tentative and not over and not likely and all(it.ended(since) for it in rivals):
             continue
         claimed, fact = fact.replaces, replace(fact, replaces=(*fact.replaces, *over))
-        again = _held_again(fact, notes.values(), since, now)
+        again = held_again(fact, notes.values(), since, now)
         fresh = new_note(fact, task, scope, begins, now)
         others = list({**notes, **again}.values())
         decided = _dated(_decide(fact, fresh, others, since, now, earlier))
@@ -160,8 +168,7 @@ def _over(
     notes = [
         note
         for note in stored
-        if not note.ended(since) and (note.valid_from < since or is_announced(note))
-        if note.digest != digest(fact)
+        if not note.ended(since) and note.valid_from < since and note.digest != digest(fact)
         if not {*fact.sources} & {*note.sources}  # which may hold since long before it was said
     ]
     if fact.told.message_vector is not None:  # what is far away has no vector here
@@ -194,7 +201,7 @@ def _decide(
     """
     since = fresh.valid_from
     rivals = [it for it in stored if _competes(it, fact)]
-    dropped = [it for it in rivals if it.note_id in fact.replaces and _lies_ahead(it, told)]
+    dropped = [it for it in rivals if it.note_id in fact.replaces and lies_ahead(it, told)]
     rivals = [it for it in rivals if it not in dropped]
     over = [it for it in rivals if it.valid_from <= since and not it.ended(since)]
     ended = [replace(it, valid_until=since, updated=now) for it in over]
@@ -228,7 +235,7 @@ def _decide(
     # Told afterwards: it was true only until what is known began.
     heir = min(later, key=lambda note: note.valid_from)
     fresh = replace(fresh, valid_until=heir.valid_from)
-    if heir.supersedes is None:
+    if heir.supersedes is None or heir.supersedes in {it.note_id for it in ended}:
         heir = replace(heir, supersedes=fresh.note_id)
     return Decision(fact, fresh, ended=ended, heir=heir)
 
@@ -240,39 +247,6 @@ def _competes(note: Note, fact: Fact) -> bool:
     more = fact.told is not None and fact.told.adds and fact.memory_type in _SEVERAL
     is_same = fact.topic is not None and note.topic == fact.topic
     return is_same and fact.own and not more and not _is_of_another(fact, note)
-
-
-def is_announced(note: Note) -> bool:
-    """Whether a note tells of a change before its day.  "User is moving to Ghent in May" """
-    return note.memory_type == "plan" and note.topic is not None and "/date/" not in note.topic
-
-
-def _lies_ahead(note: Note, at: Micros) -> bool:
-    """Whether a note announces what had not begun at a time, and still was to come."""
-    return is_announced(note) and note.valid_from > at and not note.ended(at)
-
-
-def _is_off(note: Note, fact: Fact, at: Micros, begins: Micros) -> bool:
-    """Whether a note announces what is taken back, or announced otherwise, by another message."""
-    if not _lies_ahead(note, at) or {*fact.sources} & {*note.sources}:
-        return False
-    if begins > at and fact.topic == note.topic:
-        return note.digest != digest(fact)
-    return takes_back(fact.text, note.content)
-
-
-def _held_again(fact: Fact, notes: Collection[Note], at: Micros, now: Micros) -> dict[str, Note]:
-    """The notes that were to end by announcements which a fact takes back."""
-    dropped = {
-        (it.topic, it.valid_from)
-        for it in notes
-        if it.note_id in fact.replaces and _lies_ahead(it, at)
-    }
-    return {
-        it.note_id: replace(it, valid_until=None, updated=now)
-        for it in notes
-        if (it.topic, it.valid_until) in dropped
-    }
 
 
 def _with_own_type(note: Note, fresh: Note) -> Note:

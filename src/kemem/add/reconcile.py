@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kemem.add.decide import Decision, is_announced, reconcile, verbatim
+from kemem.add.announced import CALLED_OFF, is_announced
+from kemem.add.decide import Decision, reconcile, verbatim
 from kemem.add.edit import expiry_jobs
 from kemem.add.embed import embed_rows, mirror_jobs
 from kemem.add.extract import Work, digest
@@ -14,6 +15,7 @@ from kemem.add.reopen import ended_by, held_without, over_by, replaced_by
 from kemem.add.rules import Extraction, Fact
 from kemem.errors import Unavailable
 from kemem.facts.endings import NEAREST, Told
+from kemem.facts.kinds import signs
 from kemem.ports import Deps, read_messages, read_notes
 from kemem.ports.request import Candidates, Context, SearchRequest, key_of
 from kemem.records import (
@@ -34,6 +36,8 @@ from kemem.text.query import plain
 _TRIES = 20  # of a decision whose premises change while it is written
 _PAUSE = 0.01  # seconds, times the number of the try, at most
 _RIVALS = 1000  # stored notes that facts are compared with
+# Topics of the user that changes are announced of.
+_OWN = frozenset(f"user/{it}" for it in ("lives_in", "works_at", "works_as", "job", "studies_at"))
 
 Written = tuple[Added, tuple[Message, ...]]  # and the messages that were stored with the notes
 
@@ -107,6 +111,8 @@ async def _rivals(
     if facts and work.job:  # the messages are stored already: notes may have been drawn from them
         cited = frozenset(name for fact in facts for name in fact.sources)
         reads.append((replace(where, sources=cited), _RIVALS))
+    if any(signs(fact.text) & CALLED_OFF for fact in facts):  # what it may be is announced
+        reads.append((replace(where, marks=_OWN), _RIVALS))
     rivals = [(it, await read_notes(deps.store, it, limit=most), most) for it, most in reads]
     ahead = {it.topic for _, notes, _ in rivals for it in notes if it.topic and is_announced(it)}
     if ahead := ahead - {fact.topic for fact in facts}:  # what one of them takes back holds again

@@ -302,7 +302,7 @@ def _tentative(sentence: _Sentence, rating: float, least: float, corrects: bool)
     told = signs(", ".join(part.text for part in spoken))
     topics = [it for part in spoken for it in part.statements if it.topic]
     has_topic = len(topics) == len(spoken) == 1
-    certain = has_topic or told & {"LOST", "GONE", "PARTED"}
+    certain = has_topic or told & {"LOST", "GONE", "PARTED", "TAKEN_BACK", "STAYS", "PUT_OFF"}
     if not corrects and (not told & TELLING or (rating < least and not certain)):
         return []
     kept = replace(_as_said(sentence, rating), tentative=True)

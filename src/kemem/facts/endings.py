@@ -25,6 +25,7 @@ from kemem.facts.losses import (
     is_paired,
     language_code,
     partner_is_gone,
+    size,
     thing_is_gone,
     words_of,
 )
@@ -33,7 +34,9 @@ from kemem.text.lexicon import load
 from kemem.text.reading import is_about_others, named_people, people_of
 
 CHANGES = frozenset({"CHANGED", "NOW", "OVER", "BACK", "WRONG"})
-TELLING = CHANGES | {"LOST", "GONE", "PARTED", "PAIRED", "TAKEN_BACK"}  # that something may be over
+# That something may be over, or does not come.
+TELLING = CHANGES | {"LOST", "GONE", "PARTED", "PAIRED", "TAKEN_BACK", "STAYS", "PUT_OFF"}
+
 _INSTEAD = frozenset({"OVER", "WRONG"})  # signs of an end, not only of something new
 _ENDING = frozenset({"OVER", "CHANGED", "BACK", "WRONG", "LOST", "GONE"})  # what a thing ends by
 _PLANNED = frozenset({"plan", "event"})
@@ -49,7 +52,6 @@ NEAREST = 12  # notes that a statement is compared with
 _PARTNERS = {"partner", "wife", "husband", "friend"}  # one of whom may have become another
 _IS_OF_USER = re.compile("User (?!and )|用户(?![的和跟与])")
 _COMPOUND = re.compile("[，；]|[,;] ")
-_CHARACTER = 0.35  # what a Chinese character tells of a topic beside a pair of them
 _LONG = {"ZH": 40, "EN": 120}  # characters
 
 Features = dict[str, float]
@@ -102,10 +104,6 @@ def as_of_user(told: Told, speaker: str) -> Told:
     )
 
 
-def _size(words: frozenset[str]) -> float:
-    return sum(_CHARACTER if len(it) == 1 and not it.isascii() else 1.0 for it in words)
-
-
 def ended_notes(
     new: Told, notes: Sequence[Told], learned: "Weights | None" = None
 ) -> tuple[int, ...]:
@@ -144,11 +142,6 @@ def ended_notes(
     return tuple(ended)
 
 
-def takes_back(text: str, note: str) -> bool:
-    """Whether a statement says that what a note announces is off.  "Potsdam fell through" """
-    return "TAKEN_BACK" in signs(text) and _size(words_of(text) & words_of(note)) >= 1
-
-
 def likely_ended(new: Told, notes: Sequence[Told]) -> int | None:
     """The place of the note that a statement likely makes untrue, where that is not certain.
 
@@ -177,7 +170,7 @@ def says_instead(note: str, first: str, second: str) -> bool:
     """
     words = words_of(note)
     more = words_of(second) & words - words_of(first)
-    return answers(note) <= answers(second) and bool(more) and _size(more) >= 1
+    return answers(note) <= answers(second) and bool(more) and size(more) >= 1
 
 
 def plausible(new: Told, notes: Sequence[Told], claimed: int) -> bool:
@@ -219,7 +212,7 @@ def _values(rows: Sequence[Features], weights: Mapping[str, float]) -> list[floa
 def _fits(text: str, others: Sequence[str], note: Told) -> bool:
     """Whether none of some other clauses says more of what a note says than a text does."""
     kinds, words = answers(note.text), words_of(note.text)
-    values = [(len(answers(it) & kinds), _size(words_of(it) & words)) for it in (text, *others)]
+    values = [(len(answers(it) & kinds), size(words_of(it) & words)) for it in (text, *others)]
     return values[0] >= max(values)
 
 
@@ -353,9 +346,9 @@ def _pair(new: Told, note: Told, bare: bool) -> Features:
         "near": near,
         "near_own": 0.0 if bare else _cosine(new.vector, note.vector),
         "near_changed": change * near,
-        "shared": min(_size(shared), 4) / 4,
-        "covered": _size(shared) / (_size(theirs) + 1),
-        "covers": _size(words_of(new.text) & theirs) / (_size(words_of(new.text)) + 1),
+        "shared": min(size(shared), 4) / 4,
+        "covered": size(shared) / (size(theirs) + 1),
+        "covers": size(words_of(new.text) & theirs) / (size(words_of(new.text)) + 1),
         "thing": thing,
         "thing_changed": change * thing,
         "thing_over": thing * ("OVER" in said),

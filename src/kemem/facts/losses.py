@@ -14,6 +14,7 @@ from kemem.text.lexicon import load
 from kemem.text.reading import content
 
 _OTHERS = r"(?<!\buser)'s (?:\w+ )?{0}\b|(?<!用户)的{0}"  # an animal of somebody else
+_CHARACTER = 0.35  # what a Chinese character tells of a topic beside a pair of them
 _HAN = re.compile("[\u3400-\u9fff]")
 
 
@@ -170,3 +171,8 @@ def _is_in(thing: str, note: str) -> bool:
 def words_of(text: str) -> frozenset[str]:
     """The words of a text that tell of its topic."""
     return frozenset(content(text))
+
+
+def size(words: frozenset[str]) -> float:
+    """How much words tell; a Chinese character beside a pair of them tells little."""
+    return sum(_CHARACTER if len(it) == 1 and not it.isascii() else 1.0 for it in words)

@@ -105,6 +105,8 @@ class _English(Reader):
 
     def with_subject(self, clause: str) -> str:
         """A clause with the "I" that it leaves out.  "moved to Rome" -> "I moved to Rome" """
+        if self.pattern("STARTING").match(clause):
+            return clause
         for name, left_out in (("IMPLIED", "I"), ("BEEN", "I've"), ("DOING", "I'm")):
             if self.pattern(name).match(clause):
                 return f"{left_out} {clause[0].lower()}{clause[1:]}"

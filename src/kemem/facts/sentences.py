@@ -97,8 +97,10 @@ def without_times(text: str) -> str:
     for phrase in time_phrases(text, _EPOCH):
         if phrase.holiday and not _pattern("THEN").match(text, phrase.end):
             continue  # 我喜欢春节 is about the holiday, 我春节回家 about its time
-        pieces.append(text[end : phrase.start])
-        end = phrase.end
+        begins = _pattern("BEGINS").match(text, phrase.end)
+        before = _pattern("LEADS").sub("", text[end : phrase.start])
+        pieces.append(before.rstrip("从自打") if begins else before)
+        end = begins.end() if begins else phrase.end
     bare = _pattern("AHEAD").sub("", "".join([*pieces, text[end:]]))
     return " ".join(_pattern("HOUR").sub("", bare).split()).replace(" ,", ",")
 
@@ -112,15 +114,25 @@ def dated(text: str, ts: Micros, tense: int = 0) -> Dated | None:
     plain, now = _pattern("AHEAD").sub(r"\1 from now", text), to_datetime(ts)
     rolling = ts + 1  # where 最近, recently end, which are no dates
     read = [it for it in time_phrases(plain, now, ahead=True) if it.until != rolling]
-    if not read or _pattern("HABIT").search(text):
+    begins = [it for it in read if it.since > ts and (_is_from(it, plain) or _opens(it, plain))]
+    if not read or (_pattern("HABIT").search(text) and not begins):
         return None
     phrase = next((it for it in read if _is_moved(plain, it)), read[0])
+    phrase = begins[0] if begins else phrase
+    over = [it for it in time_phrases(plain, now) if it.start == phrase.start]
     lasting = _is_since(phrase, plain)
-    tense = tense or (-1 if lasting else _tense(plain, phrase))
+    is_open = _is_from(phrase, plain) or _opens(phrase, plain)
+    if tense < 0 and (_is_moved(plain, phrase) or _is_from(phrase, plain)):
+        tense = 1  # "accepted a job at Telenor, starting in June"
+    if not tense and not _pattern("SOON").search(plain) and (is_open or not lasting):
+        tense = _tense(plain, phrase)
+    if not tense and (lasting or _pattern("SOON").search(plain)):
+        # 九月起, 九月我就…了: the nearer one, where nothing else tells.
+        ahead = over and phrase.since - ts < ts - over[0].since
+        tense = 1 if ahead and (is_open or not lasting) else -1
     if not tense and _pattern("SEASON").search(text):
         return None
     if tense <= 0:
-        over = [it for it in time_phrases(plain, now) if it.start == phrase.start]
         just_over = any(it.until <= ts < it.until + _JUST_OVER for it in over)
         if tense < 0 and not over:
             return None
@@ -131,8 +143,8 @@ def dated(text: str, ts: Micros, tense: int = 0) -> Dated | None:
     written = _written(phrase, text)
     days = len("2026-01-31") if phrase.until - phrase.since <= 86_400_000_000 else len("2026-01")
     span = (phrase.since, phrase.until)
-    begins = lasting or _is_from(phrase, plain)
-    return Dated(*span, "" if exact else written, written[:days], turn, lasting, begins)
+    shown = "" if exact else written
+    return Dated(*span, shown, written[:days], turn, lasting, lasting or is_open)
 
 
 def _is_since(phrase: TimePhrase, text: str) -> bool:
@@ -143,8 +155,16 @@ def _is_since(phrase: TimePhrase, text: str) -> bool:
 
 def _is_from(phrase: TimePhrase, text: str) -> bool:
     """Whether a time is that from which on something will hold.  "from 1 October" """
-    opens = _pattern("FROM").search(f"{text[: phrase.start][-5:]}{phrase.phrase}")
+    before = text[: phrase.start]
+    opens = _pattern("FROM").search(f"{before[-5:]}{phrase.phrase}") or _pattern("LEADS").search(
+        before
+    )
     return opens is not None and not _pattern("UNTIL").match(text[phrase.end :])
+
+
+def _opens(phrase: TimePhrase, text: str) -> bool:
+    """Whether something begins at a time, which may lie ahead.  九月起, 三月份开始"""
+    return _pattern("OPEN").match(text[phrase.end :]) is not None
 
 
 def _is_moved(text: str, phrase: TimePhrase) -> bool:

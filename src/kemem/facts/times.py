@@ -14,6 +14,10 @@ _SINCE = {"zh": "{}（自{}）", "en": "{} (since {})"}
 _DATE = {"zh": "{}（{}）", "en": "{} ({})"}
 # What is said of a later day is not so yet: "下个月搬到成都" is a plan, not an address.
 _STATES = {"identity", "residence", "work", "education", "possession", "relationship", "event"}
+_FROM = {"zh": "{}（{}起）", "en": "{} (from {})"}
+# When the last days of a month or year are meant, nothing begins on the first of them.
+_LATE = re.compile(r"[年月][底末]|\b(?:end of|late) ")
+_DAY: Micros = 86_400_000_000
 _MONTH: Micros = 31 * 86_400_000_000
 _TIMELESS = {"user_preference", "setting", "skill", "contact"}
 # Several days of the week, of none that is named: a habit, or nothing that has one date.
@@ -43,16 +47,19 @@ def in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement,
     tense = 1 if appointed else -bool(statement.state and language == "en")
     is_habit = not appointed and _HABIT.search(statement.text.lower())
     time = None if birthday or is_habit else dated(statement.text, ts, tense)
-    if time is None or (timeless and not time.lasting):
+    if time is None or (timeless and not (time.lasting or (time.begins and time.tense > 0))):
         statement = replace(statement, text=statement.state or statement.text)
         unclear = appointed and not _SETTLED.search(statement.text)
         return (replace(statement, topic=None) if unclear else statement), Times()
     is_long = time.tense == 0 and time.until - time.since > _MONTH  # "this year" is not in passing
     lasting = time.tense <= 0 and (time.lasting or bool(statement.state) or statement.ends)
     if begun := _announced(statement, time):
+        day = time.until - _DAY if _LATE.search(statement.text) else time.since
         text = _DATE[language].format(statement.text, time.written) if time.written else ""
+        if begun.state:
+            text = _FROM[language].format(begun.state, time.began)
         known = replace(begun, text=text or statement.text, memory_type="plan", state="")
-        return known, Times(when=time.since, since=time.since)
+        return known, Times(when=day, since=day)
     if kind == "general" and not lasting:
         statement = replace(statement, memory_type="plan" if time.tense > 0 else "event")
     elif kind == "plan" and time.tense < 0:
@@ -82,9 +89,9 @@ def _announced(statement: Statement, time: Dated) -> Statement | None:
 
     "I'm in Rome next week" is no announcement of a home, and "from May I'm in Rome" is one.
     """
-    begun = statement.begins or statement
-    appointed = "/date/" in (begun.topic or "/date/")
-    if time.tense <= 0 or appointed or "HOPED" in signs(statement.text):
+    begun, text = statement.begins or statement, statement.text
+    appointed = "/date/" in (begun.topic or "")
+    if time.tense <= 0 or appointed or "HOPED" in signs(text) or "PASSING" in signs(text):
         return None
     changes = is_state(begun) and (begun.state or begun.ends)
-    return begun if changes or time.begins else None
+    return begun if changes or "/amount/" in (begun.topic or "") or time.begins else None

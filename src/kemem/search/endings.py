@@ -76,23 +76,49 @@ def in_their_time(hits: Sequence[Hit], now: Micros, *, ahead: bool) -> list[Hit]
 
     What holds now comes first, unless the question is about what lies `ahead`.
     """
-    ranked = [*hits]
+    later = [hit for hit in hits if isinstance(hit.row, Note) and hit.row.valid_from > now]
+    told = {name for hit in later for name in (hit.id, *hit.sources)}
+    ranked = [*hits] if told else []
     for at, first in enumerate(ranked):
+        if (first.id in told) == ahead:
+            continue
         for other in range(at + 1, len(ranked)):
             second = ranked[other]
-            if _takes_over(*((first, second) if ahead else (second, first)), now):
+            if (second.id in told) == ahead and _are_of_one(first, second, ahead=ahead):
                 ranked[at] = replace(second, score=first.score)
                 ranked[other] = replace(first, score=second.score)
                 break
+    return ranked or [*hits]
+
+
+def stated_first(hits: Sequence[Hit], topics: frozenset[str], now: Micros) -> list[Hit]:
+    """Hits in which the note that states what a question asks for is first, if it is found nearly
+    as well: a wish, or what somebody else does, is no better an answer.
+    """
+    ranked = [*hits]
+    for at, hit in enumerate(hits[1:], 1):
+        row = hit.row
+        if 2 * hit.score < hits[0].score:
+            break
+        if isinstance(row, Note) and row.topic in topics and row.valid_from <= now:
+            first = getattr(hits[0].row, "topic", None) in topics or hits[0].id in hit.sources
+            if not first and hit.ended is None:
+                ranked[0] = replace(hit, score=hits[0].score)
+                ranked[at] = replace(hits[0], score=hit.score)
+            break
     return ranked
 
 
-def _takes_over(hit: Hit, other: Hit, now: Micros) -> bool:
-    """Whether a hit holds until another one begins, which lies ahead."""
-    old, new = hit.row, other.row
-    if not isinstance(old, Note) or not isinstance(new, Note) or new.valid_from <= now:
-        return False
-    return old.topic is not None and (old.topic, old.valid_until) == (new.topic, new.valid_from)
+def _are_of_one(first: Hit, second: Hit, *, ahead: bool) -> bool:
+    """Whether one hit holds until the other begins.
+
+    Where what holds now is asked for, one that is found nearly as well may be as good an answer.
+    """
+    rows = sorted((first.row, second.row), key=lambda row: isinstance(row, Note) and row.valid_from)
+    old, new = rows
+    if isinstance(old, Note) and isinstance(new, Note) and old.valid_until == new.valid_from:
+        return True
+    return not ahead and second.ended is None and second.score >= first.score / 2
 
 
 def _successors(hit: Hit, contexts: Mapping[Key, Context]) -> frozenset[str]:

@@ -227,6 +227,7 @@ def neighborhood(
     where: Where, around: object, relationship: object, hops: int, limit: int
 ) -> Neighborhood:
     """The relations that a call asks for: around some entities, or the newest ones."""
+    where = replace(where, known_by=where.known_by or where.valid_at)  # none before its day
     names = [] if around is None else check_texts(around, "around")
     types = [] if relationship is None else check_texts(relationship, "relationship")
     return Neighborhood(where, names, hops, page_limit(limit, "limit"), types)

@@ -22,7 +22,13 @@ from kemem.ports.request import (
 from kemem.records import NOTES, Match, Matrix, Micros, Note, Relation, Where
 from kemem.results import Hit, Memories, next_end
 from kemem.scope import check_flag
-from kemem.search.endings import below_parts, below_successors, in_their_time, unexpired
+from kemem.search.endings import (
+    below_parts,
+    below_successors,
+    in_their_time,
+    stated_first,
+    unexpired,
+)
 from kemem.search.features import JUDGED, Candidate, Column
 from kemem.search.feedback import VOTES, by_votes
 from kemem.search.fuse import SignalHits, Signals, fuse
@@ -97,21 +103,29 @@ async def search(
         response = replace(response, rows=unexpired(response.rows, now))
 
     def finish(hits: Sequence[Hit]) -> tuple[int, list[Hit]]:
-        if not past:  # a question is answered by what matches no word of it; words alone are not
-            instead = response.rows if asks and query.keywords is None else {}
-            hits = below_successors(hits, instead, response.contexts)
-            hits = in_their_time(hits, now, ahead=speaks_of_plans(text))
+        hits = hits if past else _true_first(hits, query, response, text, now)
         hits = [hit for hit in hits if hit.score >= threshold and hit.score > 0]
         best = by_votes(hits, found.response.lines, text, found.request, now, most)
         words = query.query if explain else None
         return len(hits), [present(it, response.contexts, words, hops) for it in best]
 
     read = text if reranked and deps.reads else None
-    judging = partial(_in_order, query, found, hops, *_candidates(ranked, response), read)
+    judging = partial(_in_order, query, found, hops, *_candidates(ranked, response, now), read)
     total, best = await _finished(judging, finish, text, reranker)
     language: Literal["zh", "en"] = "zh" if is_chinese(text) else "en"
     until = next_end(response.rows.values(), now)
     return Memories(tuple(best), None, found.missing, language, total * count, past, until)
+
+
+def _true_first(
+    hits: Sequence[Hit], query: ParsedQuery, response: SearchResponse, text: str, now: Micros
+) -> list[Hit]:
+    """Hits in which what holds at the time that is asked for stands above what does not."""
+    # A question is answered by what matches no word of it; words alone are not.
+    instead = response.rows if query.question and query.keywords is None else {}
+    hits = below_successors(hits, instead, response.contexts)
+    hits = in_their_time(hits, now, ahead=speaks_of_plans(text))
+    return stated_first(hits, query.question.topics if query.question else frozenset(), now)
 
 
 def _checked(limit: int, **flags: bool) -> int:
@@ -166,13 +180,15 @@ def _in_order(
 
 
 def _candidates(
-    ranked: Sequence[tuple[Match, tuple[str, ...]]], response: SearchResponse
+    ranked: Sequence[tuple[Match, tuple[str, ...]]], response: SearchResponse, now: Micros
 ) -> tuple[list[Candidate], list[Hit]]:
     """The rows that were ranked and are still there, as the judge takes them and as hits."""
     hits, candidates = list[Hit](), list[Candidate]()
     for match, why in ranked:
         if row := response.rows.get(key := key_of(match)):
             around = response.contexts.get(key, Context())
+            if around.ended is not None and around.ended > now:  # of a question about the past
+                around = replace(around, ended=None, superseded_by=None)
             hits.append(Hit(row, match.score, why, (), around.ended, around.superseded_by))
             candidates.append(Candidate(row, match.score, around))
     return candidates, hits
