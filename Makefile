@@ -74,7 +74,7 @@ install: $(VENV)/runtime.stamp  ## Install the library and the server into .venv
 lint: $(VENV)/dev.stamp  ## Check style, format and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy --strict
+	$(BIN)/mypy --strict --num-workers $(WORKERS)
 
 bench: $(VENV)/dev.stamp  ## Measure speed and retrieval
 	$(BIN)/python -m bench $(ARGS)

@@ -15,7 +15,7 @@ from kemem.serve.cli.help import described
 from kemem.serve.cli.language import PLACE, Phrase, catalogue, t
 from tests.cases import each
 from tests.command import kemem
-from tests.test_error_language import ALL, in_english, unused
+from tests.test_error_language import all_errors, in_english, unused
 
 SERVE = Path(language.__file__).parents[1]
 SOURCES = [*sorted(SERVE.glob("cli/*.py")), *sorted(SERVE.glob("*/command.py"))]
@@ -236,7 +236,7 @@ def test_a_mistake_is_named_in_chinese(
 
 def test_every_error_of_the_library_has_a_chinese_twin() -> None:
     """Whoever adds an error adds a line to zh_errors.toml; this test names the errors."""
-    assert [f"{path}: {text}" for text, path in ALL.items() if in_english(text)] == []
+    assert [f"{path}: {text}" for text, path in all_errors().items() if in_english(text)] == []
 
 
 def test_every_pattern_of_an_error_is_provoked() -> None:

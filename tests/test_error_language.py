@@ -5,6 +5,7 @@ import errno
 import os
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -115,7 +116,8 @@ def errors_of(path: Path) -> Iterator[str]:
                             )
 
 
-def collected() -> dict[str, str]:
+@cache
+def all_errors() -> dict[str, str]:
     """The errors that can be shown at a terminal, each with its module."""
     paths = {str(it.relative_to(ROOT)): it for it in sorted(ROOT.rglob("*.py"))}
     return {
@@ -127,7 +129,6 @@ def collected() -> dict[str, str]:
     }
 
 
-ALL = collected()
 KEPT = {word for _, it in error_patterns() for word in re.findall("[A-Za-z]{2,}", it)}
 KEPT |= set(EXAMPLES.split())
 
@@ -152,7 +153,7 @@ def unused() -> list[str]:
     """The Chinese of entries that are no errors of the library or the system: they are typer's."""
     modules = (ast.walk(ast.parse(it.read_text("utf-8"))) for it in ROOT.rglob("*.py"))
     constants = {str(it.value) for nodes in modules for it in nodes if isinstance(it, ast.Constant)}
-    known = {part for text in ALL for part in parts(text)} | constants
+    known = {part for text in all_errors() for part in parts(text)} | constants
     known |= set(map(os.strerror, errno.errorcode))
     return [zh for pattern, zh in error_patterns() if not any(map(pattern.fullmatch, known))]
 
