@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
+
 START = """
 import asyncio, gc, multiprocessing, os, signal, sys, threading, time, traceback
 from kemem import AsyncMemory, Memory, Settings
@@ -203,8 +205,10 @@ print("parent is well")
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 @pytest.mark.parametrize("forks", [FORKS, LOCAL_EMBEDDER], ids=["store", "local-embedder"])
 def test_a_forked_child_neither_hangs_nor_harms_its_parent(forks: str, tmp_path: Path) -> None:
+    # Where the model was loaded before, no thread loads it while another forks.
+    python = [sys.executable] if forks == LOCAL_EMBEDDER else warm.python()
     ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", START + forks, f"{tmp_path}/"],
+        [*python, "-W", "ignore", "-c", START + forks, f"{tmp_path}/"],
         capture_output=True,
         text=True,
         timeout=120,

@@ -138,7 +138,7 @@ async def test_a_question_of_more_phrases_than_are_remembered_is_answered(
 async def test_memory_is_bounded_however_many_users_are_active(tmp_path: Path) -> None:
     """What the budget counts is what the process takes: it does not grow with users."""
     database = Sqlite(tmp_path)
-    store, users = SqlStore(database, cache_bytes=4 << 20), 5_000
+    store, users = SqlStore(database, cache_bytes=2 << 20), 2_500
     for start in range(0, users, 500):
         names = [f"u{number}" for number in range(start, start + 500)]
         await store.apply(Batch(put=tuple(said(7, name) for name in names)))
@@ -148,6 +148,6 @@ async def test_memory_is_bounded_however_many_users_are_active(tmp_path: Path) -
         for each in find_spaces(connection, Scope(agent)):
             assert len(cache.snapshot(connection, each).ids) == 1
             peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-    assert cache._used == sum(it.bytes for it in cache._entries.values()) <= 4 << 20
-    assert peaks[-1] - peaks[1_500] < 6 << 10  # KB: as many as there is room for came before
+    assert cache._used == sum(it.bytes for it in cache._entries.values()) <= 2 << 20
+    assert peaks[-1] - peaks[750] < 3 << 10  # KB: as many as there is room for came before
     await store.close()

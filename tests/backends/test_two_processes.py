@@ -11,7 +11,7 @@ from kemem import Memory
 from kemem.settings import load
 from tests import warm
 
-USERS, TOGETHER = 200, 20
+USERS, TOGETHER = 80, 20
 WRITER = """
 import asyncio, json, sys
 from kemem import AsyncMemory
@@ -44,7 +44,7 @@ def options(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
 
 
 def test_two_processes_leave_no_user_with_two_homes(options: dict[str, Any]) -> None:
-    """Of 200 users whom each of them tells of another move, at the same time."""
+    """Of 80 users whom each of them tells of another move, at the same time."""
     with Memory(settings=load(**options, embedder="none", llm="none")) as memory:
         memory.health()  # the tables are there
         writers = [
