@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from kemem import Memory
 from kemem.add.rules import Fact, extract_by_rules
 from kemem.records.times import to_micros, to_rfc3339
-from kemem.settings import Settings
+from kemem.settings import Settings, load
 from kemem.testing import FakeClock
 from tests.cases import each
 from tests.test_rules import message
@@ -61,8 +62,15 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def memory(either_settings: Settings, clock: FakeClock) -> Iterator[Memory]:
-    """On both databases, with the embedder that comes with it."""
+def memory(tmp_path: Path, clock: FakeClock) -> Iterator[Memory]:
+    """With the embedder that comes with it."""
+    with Memory(settings=load(data_dir=tmp_path, llm="none"), clock=clock) as memory:
+        yield memory
+
+
+@pytest.fixture
+def either(either_settings: Settings, clock: FakeClock) -> Iterator[Memory]:
+    """By words alone, on both databases."""
     with Memory(settings=either_settings, clock=clock) as memory:
         yield memory
 
@@ -97,9 +105,9 @@ def first(memory: Memory, question: str, talk: Talk) -> str:
 
 @EACH
 def test_what_is_announced_holds_from_its_day_on(
-    memory: Memory, clock: FakeClock, talk: Talk
+    either: Memory, clock: FakeClock, talk: Talk
 ) -> None:
-    home, new, _ = talk.places
+    memory, (home, new, _) = either, talk.places
     tell(memory, clock, talk.home, talk.announced)
     assert homes(memory, talk) == {home: "2026-07-01", new: None}
     assert first(memory, talk.question, talk) == home
@@ -129,8 +137,8 @@ def test_a_history_that_is_added_late_knows_it_too(memory: Memory, talk: Talk) -
 
 
 @EACH
-def test_what_is_taken_back_never_came(memory: Memory, clock: FakeClock, talk: Talk) -> None:
-    home, new, _ = talk.places
+def test_what_is_taken_back_never_came(either: Memory, clock: FakeClock, talk: Talk) -> None:
+    memory, (home, new, _) = either, talk.places
     tell(memory, clock, talk.home, talk.announced, talk.taken_back)
     (stays,) = [it for it in memory.get_all("u") if home in it.memory]
     assert stays.note.valid_until is None
