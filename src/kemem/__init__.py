@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         NotConfigured,
         NotFound,
         PermissionDenied,
+        StoreMoved,
         Unauthenticated,
         Unavailable,
     )
@@ -63,6 +64,7 @@ _MODULES = {
         "NotConfigured",
         "NotFound",
         "PermissionDenied",
+        "StoreMoved",
         "Unauthenticated",
         "Unavailable",
     ),
@@ -139,6 +141,7 @@ __all__ = [
     "Receipt",
     "Relation",
     "Settings",
+    "StoreMoved",
     "Unauthenticated",
     "Unavailable",
     "__version__",

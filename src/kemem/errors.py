@@ -8,7 +8,8 @@ KeMemError
 ├── Conflict           409  it exists already, with other content
 ├── Exhausted          413  larger than a limit allows
 ├── Unavailable        503  the store or a model cannot serve now; nothing was half-written
-│   └── NotConfigured  501  a model is missing or refuses its key; the message names the setting
+│   ├── NotConfigured  501  a model is missing or refuses its key; the message names the setting
+│   └── StoreMoved     503  the store is somewhere else now; no waiting helps
 └── Internal           500  a fault of ours
 """
 
@@ -106,6 +107,10 @@ class NotConfigured(Unavailable):
     """What the call needs is not set, or set wrongly; the message names the setting."""
 
     status = 501
+
+
+class StoreMoved(Unavailable):
+    """The store was moved and takes no more writes; `details["place"]` says where it is."""
 
 
 class Internal(KeMemError):

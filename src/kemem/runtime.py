@@ -301,6 +301,21 @@ def open_store(settings: Settings) -> Store:
     )
 
 
+async def check_place(settings: Settings) -> None:
+    """Unavailable where the store cannot be used: a directory is wrong now or never.
+
+    A server may be away for a while; of one that answers it is asked whether the store was moved.
+    """
+    if settings.database_url is None:
+        await open_store(settings).close()
+        return
+    url = _database_url(settings.database_url, "database_url")
+    if url.get_backend_name() == "postgresql":
+        from kemem.store.postgres import check_moved
+
+        check_moved(url)
+
+
 def measure_replica(settings: Settings) -> float | None:
     """How many seconds the replica of the settings is behind; None without one.
 

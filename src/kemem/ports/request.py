@@ -131,3 +131,4 @@ class StoreInfo:
     label: str  # the name of the last restored backup; "current" before the first
     model: Model | None = None  # the embedding model recorded last
     health: Health | None = None
+    moved_to: str | None = None  # the place of a store that takes no more writes

@@ -3,13 +3,13 @@
 import re
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.schema import DropTable
 
-from kemem.errors import Unavailable
+from kemem.errors import StoreMoved, Unavailable
 from kemem.store import keys, schema, tally, webhooks
 from kemem.store.branches import mark_all_branches
 from kemem.store.database import Database, group, upsert
@@ -267,9 +267,8 @@ def bring_up_to_date(
     One that was moved elsewhere, or is being filled by a move, opens only for `moving`.
     """
     values = _read_own_meta(connection)
-    if MOVED_TO in values and not moving:
-        again = "or run kemem move again if that is not finished"
-        raise Unavailable(f"this store was moved to {values[MOVED_TO]}; use that, {again}")
+    if not moving:
+        check_open(values)
     if MOVING_FROM in values and not moving:
         command = values.get(MOVING_BY, "kemem move --from … --to …")
         raise Unavailable(f"kemem move has not finished filling this store; to go on: {command}")
@@ -310,11 +309,19 @@ def _read_own_meta(connection: sa.Connection) -> dict[str, str]:
     return values
 
 
-def was_moved(text: str) -> Unavailable:
+def check_open(values: Mapping[str, str]) -> None:
+    """StoreMoved where the values kept with a store say so."""
+    if place := values.get(MOVED_TO):
+        again = "or run kemem move again if that is not finished"
+        raise StoreMoved(f"this store was moved to {place}; use that, {again}", place=place)
+
+
+def was_moved(text: str) -> StoreMoved:
     """The error of a write to a store that was moved, from what the store says to it."""
     place = _PLACE.search(text)
     where = f"to {place[1]}" if place else "elsewhere (kemem doctor says where)"
-    return Unavailable(f"the store was moved {where}; nothing was written")
+    reason = f"the store was moved {where}; nothing was written"
+    return StoreMoved(reason, place=place and place[1])
 
 
 def read_meta(connection: sa.Connection) -> dict[str, str]:

@@ -22,13 +22,14 @@ from kemem.store import hnsw
 from kemem.store.database import IndexedText, Lookup, Values, columns_of, in_list, insert
 from kemem.store.filling import lock_session
 from kemem.store.halfvec import HalfvecSend, dump_vectors, learn_vectors
-from kemem.store.migrate import MOVED_TO, bring_up_to_date, read_meta, was_moved
+from kemem.store.migrate import MOVED_TO, bring_up_to_date, check_open, read_meta, was_moved
 from kemem.store.pipeline import DISTRIBUTED, pipeline, retried, transaction
 from kemem.store.schema import SEQ_BITS, dump_json, embedding_model, metadata, space
 from kemem.text.query import MAX_PHRASE
 
 _DRIVER = "postgresql+psycopg"
 _TOO_LONG = "57014"  # SQLSTATE of a statement that was given up
+_SOON = "3"  # seconds to connect in
 _OLDEST = 150_000  # server_version_num of PostgreSQL 15
 # A tsvector keeps at most 256 places of a lexeme: parts of that size lose none. They overlap so
 # that a phrase across a border stands whole in one of them.
@@ -112,8 +113,8 @@ def create_engine(url: sa.URL, options: Mapping[str, str] = READER, **given: Any
 
     def find_pgvector(driver: Any, _: object) -> None:
         with driver.transaction():
-            (place,) = driver.execute(_PGVECTOR).fetchone()
-        engine.dialect.pgvector_schema = place  # type: ignore[attr-defined]
+            found = driver.execute(_PGVECTOR).fetchone()
+        engine.dialect.pgvector_schema = found and found[0]  # type: ignore[attr-defined]
 
     if schema is not None:
         sa.event.listen(engine, "connect", find_pgvector)
@@ -132,10 +133,7 @@ def engine_of(
 
     They give up a statement after `timeout` seconds; 0: none.
     """
-    if not all(map(find_spec, ("psycopg", "pgvector"))):
-        raise InvalidArgument(
-            "PostgreSQL needs psycopg and pgvector: install KeMem with the extra 'postgres'"
-        )
+    _check_packages()
     own = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None, "max_overflow": 0}
     options = {**options, "statement_timeout": str(round(timeout * 1000))}
     engine = create_engine(url, options, pool_size=connections, **own)
@@ -143,6 +141,27 @@ def engine_of(
     sa.event.listen(engine, "connect", lambda driver, _: learn(driver))
     pipeline(engine, keeps_plans=options["plan_cache_mode"] == "auto")
     return engine
+
+
+def _check_packages() -> None:
+    if not all(map(find_spec, ("psycopg", "pgvector"))):
+        raise InvalidArgument(
+            "PostgreSQL needs psycopg and pgvector: install KeMem with the extra 'postgres'"
+        )
+
+
+def check_moved(url: sa.URL) -> None:
+    """StoreMoved where a database says so; one that does not answer soon says nothing."""
+    _check_packages()
+    soon = url
+    if "connect_timeout" not in url.query:
+        soon = url.update_query_dict({"connect_timeout": _SOON})
+    try:
+        with create_engine(soon, poolclass=sa.NullPool).connect() as connection:
+            values = read_meta(connection)
+    except sa.exc.DBAPIError:  # also where there is no store yet
+        return
+    check_open(values)
 
 
 class Postgres:

@@ -33,7 +33,7 @@ from kemem.store.branches import mark_branches
 from kemem.store.database import Database, Space, group
 from kemem.store.index import SpaceCache, rebuild_words
 from kemem.store.inventory import take_inventory
-from kemem.store.migrate import read_meta
+from kemem.store.migrate import MOVED_TO, check_open, read_meta
 from kemem.store.pipeline import retried
 from kemem.store.replica import Replica
 from kemem.store.spaces import Refused, Transaction
@@ -121,7 +121,13 @@ class SqlStore:
         return token
 
     async def claim(self, now: records.Micros, lease: records.Micros) -> Job | None:
-        job = await self._write(lambda it: history.claim(it, now, lease))
+        def claim(connection: sa.Connection) -> Job | None:
+            found = history.claim(connection, now, lease)
+            if found is None:  # which writes nothing, and so is not refused where others are
+                check_open(read_meta(connection))
+            return found
+
+        job = await self._write(claim)
         if job is not None:  # what it is about may have come a moment ago
             self._mark_written(None)
         return job
@@ -162,7 +168,8 @@ class SqlStore:
             secret, label = bytes.fromhex(meta.get("secret", "")), meta.get("label", "current")
             state = directory.take_health(connection, backend, version) if health else None
             model = vectors.parse_model(meta.get("embedder"))
-            return StoreInfo(backend, version, secret, label, model, state)
+            place = meta.get(MOVED_TO)
+            return StoreInfo(backend, version, secret, label, model, state, place)
 
         return await self._read(load)
 

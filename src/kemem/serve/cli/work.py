@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 from typer import Argument, Option
 
-from kemem.errors import Unavailable
+from kemem.errors import StoreMoved, Unavailable
 from kemem.serve.cli.console import plain
 from kemem.serve.cli.language import t
 from kemem.serve.cli.terminal import Common, progress
@@ -56,6 +56,8 @@ def work(
             for memory in memories:
                 try:
                     _run_jobs([memory], common.as_json, quiet=True, debounce=True)
+                except StoreMoved:
+                    raise
                 except Unavailable as error:  # the store may be away for a while
                     seldom.warn("jobs failed", reason=error.message)
 

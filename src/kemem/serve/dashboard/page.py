@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.datastructures import UploadFile
 
-from kemem.errors import PermissionDenied
+from kemem.errors import KeMemError, PermissionDenied, StoreMoved
 from kemem.memory import AsyncMemory
 from kemem.records import Message, Note
 from kemem.runtime import system_clock
@@ -28,6 +28,7 @@ from kemem.serve.dashboard.labels import error_text, label
 from kemem.serve.http import projects
 from kemem.serve.http.auth import SESSION_COOKIE, form_token, is_open
 from kemem.serve.http.responses import retry_after, shown_error
+from kemem.serve.telemetry.prometheus import check_store
 
 PATH = "/dashboard"
 LOGIN = "/dashboard/login"
@@ -209,17 +210,23 @@ def _csrf_cookie(request: Request) -> str:
     return cookie
 
 
-async def _alerts(request: Request) -> list[str]:
+async def _alerts(request: Request) -> dict[str, Any]:
     """What an operator should look at, by name: it is shown on every page."""
     is_open = request.url.path == LOGIN  # to strangers: the store is not asked for them
     if is_fragment(request) or request.method != "GET" or is_open:
-        return []
-    metrics = request.app.state.metrics
+        return {}
+    metrics, moved_to = request.app.state.metrics, None
+    try:
+        await asyncio.wait_for(check_store(metrics.memory), PATIENCE)
+    except StoreMoved as error:
+        moved_to = error.details["place"]
+    except (KeMemError, TimeoutError):  # the page says so
+        pass
     with suppress(TimeoutError):  # then the last counts do
         await asyncio.wait_for(metrics.health.get(), PATIENCE)
     health = metrics.health.last
     alerts = {"jobs": health and health.failed_jobs, "llm": metrics.llm_failures >= FAILURES}
-    return [name for name, is_raised in alerts.items() if is_raised]
+    return {name: it for name, it in {"moved": moved_to, **alerts}.items() if it}
 
 
 async def _check_csrf(request: Request) -> None:

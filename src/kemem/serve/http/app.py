@@ -28,7 +28,7 @@ from kemem.chat import ChatService, GroupChatService, LeakCounts
 from kemem.chat.proxy import Proxy
 from kemem.errors import Exhausted, InvalidArgument, NotFound, Unauthenticated
 from kemem.memory import AsyncMemory
-from kemem.runtime import open_store
+from kemem.runtime import check_place
 from kemem.serve.dashboard.operators import survey
 from kemem.serve.dashboard.page import VENDOR, error_page
 from kemem.serve.dashboard.router import offer_dashboard
@@ -176,10 +176,7 @@ def serve(settings: Settings, flags: frozenset[str], on_start: Callable[[int], N
         reason += " or KEMEM_JWT_SECRET, run kemem keys create, or listen on 127.0.0.1"
         raise InvalidArgument(reason, field="host")
     for own in (settings, *map(settings.of_project, settings.projects)):
-        if (
-            own.database_url is None
-        ):  # a directory, which is wrong now or never; a server may be away
-            asyncio.run(_try_directory(own))
+        asyncio.run(check_place(own))
     configure_logs(settings.log_level)
     config = uvicorn.Config(
         create_app(AsyncMemory(settings=settings), flags),
@@ -198,11 +195,6 @@ def serve(settings: Settings, flags: frozenset[str], on_start: Callable[[int], N
         server.run()
     if not server.started:
         sys.exit(1)
-
-
-async def _try_directory(settings: Settings) -> None:
-    """Open the store of a directory once; Unavailable where that fails."""
-    await open_store(settings).close()
 
 
 class _Server(uvicorn.Server):

@@ -16,6 +16,7 @@ from kemem.errors import (
     InvalidArgument,
     KeMemError,
     NotConfigured,
+    StoreMoved,
     Unavailable,
     did_you_mean,
     plain_reason,
@@ -57,6 +58,9 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 def public_error(error: Exception) -> KeMemError:
     """The error for a caller, whatever the protocol; internals are logged and not disclosed."""
+    if isinstance(error, StoreMoved):
+        seldom.warn_moved(error)
+        return StoreMoved("the store was moved; nothing was written")
     if isinstance(error, Unavailable) and not isinstance(error, NotConfigured):
         seldom.warn("cannot serve now", reason=error.message)  # it may name hosts and paths
         return Unavailable("temporarily unavailable; nothing was half-written")

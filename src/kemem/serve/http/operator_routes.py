@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field, create_model
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from kemem.errors import KeMemError, Unavailable
+from kemem.errors import KeMemError, StoreMoved, Unavailable
 from kemem.records import Entry, Page
 from kemem.records.batch import MAX_NAME, MAX_TYPE, Job
 from kemem.serve.dashboard.page import SWAGGER_FILES, has_all, static_url
@@ -29,7 +29,7 @@ from kemem.serve.http.schemas import (
 )
 from kemem.serve.rpc.jsonrpc import MAX_BATCH, respond
 from kemem.serve.rpc.methods import READING, MemoryTools, reading_only
-from kemem.serve.telemetry.prometheus import report
+from kemem.serve.telemetry.prometheus import check_store, report
 from kemem.serve.telemetry.seldom import seldom
 
 _NOTHING_LOADED = "default-src 'none'; style-src 'unsafe-inline'"
@@ -197,11 +197,13 @@ async def healthz() -> Status:
 
 @probes.get("/readyz")
 async def readyz(request: Request) -> Status:
-    """Whether the store answers, and those of all projects."""
+    """Whether the store answers and was not moved, and those of all projects."""
     state = request.app.state
     memories = [state.memory, *(it.state.memory for it in state.projects.values())]
     try:  # a small read; counting all rows is for /metrics
-        await asyncio.gather(*(memory.jobs(limit=1) for memory in memories))
+        await asyncio.gather(*map(check_store, memories))
+    except StoreMoved:
+        raise
     except Exception as error:  # whatever keeps the store from answering, requests must wait
         seldom.warn("store does not answer", kind=type(error).__name__)
         raise Unavailable("the store does not answer") from None

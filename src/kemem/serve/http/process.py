@@ -14,8 +14,10 @@ from typing import Any
 
 import structlog
 
+from kemem.errors import StoreMoved, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.ports.turns import QUIET
+from kemem.serve.telemetry.seldom import seldom
 from kemem.settings import Settings
 from kemem.sync import Memory
 
@@ -105,8 +107,11 @@ class _Attempts:
             done = await self._work()
         except Exception as error:  # the store may be away for a while; the next time it may answer
             self._is_failing = True
-            if not was_failing:
-                log.warning(f"{self._name} failed", kind=type(error).__name__)
+            if isinstance(error, StoreMoved):
+                seldom.warn_moved(error)
+            elif not was_failing:
+                reason = {"reason": error.message} if isinstance(error, Unavailable) else {}
+                log.warning(f"{self._name} failed", kind=type(error).__name__, **reason)
             return None
         if was_failing:
             log.warning(f"{self._name} succeeded again")

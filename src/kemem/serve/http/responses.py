@@ -14,7 +14,14 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from kemem.errors import InvalidArgument, KeMemError, NotFound, Unauthenticated, Unavailable
+from kemem.errors import (
+    InvalidArgument,
+    KeMemError,
+    NotFound,
+    StoreMoved,
+    Unauthenticated,
+    Unavailable,
+)
 from kemem.serve.http.errors import NOT_FOUND, invalid_values, public_error
 
 Emit = Callable[[str, dict[str, Any]], None]  # the name of an event, and its data
@@ -51,7 +58,7 @@ def error_response(error: Exception) -> Response:
 
 def retry_after(error: KeMemError) -> dict[str, str]:
     """The header that says when to try again, where an error knows it or passes by itself."""
-    passes = error.status == Unavailable.status
+    passes = error.status == Unavailable.status and not isinstance(error, StoreMoved)
     seconds = error.details.get("retry_after", _PASSING if passes else None)
     return {} if seconds is None else {"Retry-After": str(seconds)}
 

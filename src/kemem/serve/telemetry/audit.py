@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import structlog
 
-from kemem.errors import InvalidArgument, KeMemError
+from kemem.errors import InvalidArgument, KeMemError, StoreMoved
 from kemem.journal import AsyncJournal
 from kemem.ports.lines import AUDIT
 from kemem.records import Line, Micros, Page
@@ -24,6 +24,7 @@ from kemem.records.audit import AuditEvent, Result
 from kemem.records.batch import Batch
 from kemem.records.times import DAY, HOUR
 from kemem.runtime import open_store, system_clock
+from kemem.serve.telemetry.seldom import seldom
 from kemem.settings import Settings
 from kemem.text.ids import check_id
 
@@ -105,6 +106,8 @@ class AuditLog:
         if event.operation.startswith(_AT_ONCE):
             try:
                 await self._write()
+            except StoreMoved as error:
+                seldom.warn_moved(error)
             except KeMemError as error:
                 log.warning("audit lines wait for the store", kind=type(error).__name__)
 

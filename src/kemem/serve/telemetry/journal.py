@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from kemem.errors import InvalidArgument, plain_reason
+from kemem.errors import InvalidArgument, StoreMoved, plain_reason
 from kemem.memory import AsyncMemory
 from kemem.recall import Account, Recalled, Step
 from kemem.records import Line, Micros
@@ -20,6 +20,7 @@ from kemem.records.privacy import ContentPolicy
 from kemem.records.times import to_micros
 from kemem.runtime import system_clock
 from kemem.serve.telemetry.metrics import DAY, HOUR
+from kemem.serve.telemetry.seldom import seldom
 from kemem.text.ids import MAX_ID
 from kemem.text.personal import masked
 
@@ -85,6 +86,8 @@ class Traces:
     async def _write(self, line: Line) -> None:
         try:
             await self._memory.journal.note([line])
+        except StoreMoved as error:
+            seldom.warn_moved(error)
         except Exception as error:  # the store may be away: a trace is worth no failure
             log.warning("a trace was lost", kind=type(error).__name__)
 

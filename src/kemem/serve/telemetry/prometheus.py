@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client import metrics_core as core
 from prometheus_client.registry import Collector
 
+from kemem.errors import StoreMoved
+from kemem.memory import AsyncMemory
 from kemem.serve.telemetry.metrics import Metrics, Timing
 from kemem.serve.telemetry.seldom import seldom
 
@@ -20,9 +22,12 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 async def report(metrics: Metrics) -> bytes:
     """All metrics; a store that does not answer is one of them."""
     try:
-        await metrics.memory.jobs(limit=1)  # a small read: the rows are counted less often
+        await check_store(metrics.memory)
         await metrics.health.get()
         store_up = True
+    except StoreMoved as error:
+        seldom.warn_moved(error)
+        store_up = False
     except Exception as error:  # the other numbers matter most when the store is away
         seldom.warn("store does not answer", kind=type(error).__name__)
         store_up = False
@@ -30,6 +35,14 @@ async def report(metrics: Metrics) -> bytes:
     ProcessCollector(registry=registry)
     registry.register(_Exposition(metrics, store_up))
     return generate_latest(registry)
+
+
+async def check_store(memory: AsyncMemory) -> None:
+    """Ask the store of a memory for little: it must answer, and take writes."""
+    await memory.jobs(limit=1)
+    info = await (await memory.runtime.deps()).store.info()
+    if info.moved_to is not None:
+        raise StoreMoved("the store was moved", place=info.moved_to)
 
 
 @dataclass(frozen=True)
@@ -57,7 +70,8 @@ class _Exposition(Collector):
             buckets = [(str(bound), float(timing.within(bound))) for bound in _BUCKETS]
             seconds.add_metric(each, [*buckets, ("+Inf", timing.n)], timing.seconds)
         yield seconds
-        yield _gauges("store_up", "1 if the store answers.", "", [((), self.store_up)])
+        text = "1 if the store answers and was not moved."
+        yield _gauges("store_up", text, "", [((), self.store_up)])
         if health := self.metrics.health.last:
             yield _gauges("messages", "Messages stored.", "", [((), health.messages)])
             yield _gauges("notes", "Notes stored.", "", [((), health.notes)])

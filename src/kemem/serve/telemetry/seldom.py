@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 import structlog
 
+from kemem.errors import StoreMoved
+
 _PAUSE = 30.0  # seconds between two equal warnings
 _MOST = 100  # warnings that are remembered
 
@@ -18,6 +20,7 @@ class SeldomWarnings:
         self._timer = timer
         self._logged: dict[tuple[str, str], float] = {}  # when
         self._held_back: dict[tuple[str, str], int] = {}
+        self._moved: set[str] = set()  # places
 
     def warn(self, event: str, **values: object) -> None:
         """Warn of an event."""
@@ -31,6 +34,13 @@ class SeldomWarnings:
         self._logged[key] = now
         count = self._held_back.pop(key, 0)
         log.warning(event, **values, **({"repeated": count} if count else {}))
+
+    def warn_moved(self, error: StoreMoved) -> None:
+        """Say once that a store was moved, and to where, which only operators are told."""
+        place = str(error.details.get("place"))
+        if place not in self._moved:
+            self._moved.add(place)
+            log.error("the store was moved and takes no more writes", place=place)
 
 
 seldom = SeldomWarnings()  # of this process
