@@ -1,7 +1,9 @@
 """What only a database server brings: it can be away, and many processes share it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,6 +17,7 @@ from kemem.store.postgres import Postgres
 from kemem.store.store import SqlStore
 from kemem.text.query import parse
 from kemem_conformance.suite import ranking
+from tests.command import kemem
 
 ME = Where(Scope(user_id="小明"))
 NOW = 1_767_225_600_000_000
@@ -173,3 +176,67 @@ def test_a_newer_store_is_refused_untouched(fresh_database: Callable[[], str]) -
         pytest.raises(Unavailable, match="newer KeMem"),
     ):
         memory.health()
+
+
+@pytest.fixture
+def role(postgres: str) -> Iterator[str]:
+    """One that may do nothing but sign in."""
+    name = f"guest_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'guest'")
+    yield name
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute(f"DROP ROLE {name}")
+
+
+def doctor(home: Path, url: str, language: str) -> str:
+    """What is wrong with a store, as an operator reads it."""
+    ran = kemem(home, "doctor", KEMEM_DATABASE_URL=url, KEMEM_LANGUAGE=language)
+    assert ran.returncode and "SQLSTATE" not in ran.stdout
+    return " ".join(ran.stdout.split())
+
+
+@pytest.mark.parametrize(("language", "missing"), [("en", "may not create"), ("zh", "无权")])
+def test_what_a_role_lacks_is_said_with_what_to_do(
+    fresh_database: Callable[[], str], role: str, tmp_path: Path, language: str, missing: str
+) -> None:
+    """The extension, then the right to make tables or a schema; then it opens."""
+    url = fresh_database()
+    own = url.replace("postgres:postgres@", f"{role}:guest@")
+    said = doctor(tmp_path, own, language)
+    assert missing in said and "CREATE EXTENSION vector" in said
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("CREATE EXTENSION vector")
+    grant = f"GRANT USAGE, CREATE ON SCHEMA public TO {role}"
+    said = doctor(tmp_path, own, language)
+    assert missing in said and grant in said
+    said = doctor(tmp_path, f"{own}?schema=acme", language)
+    create = f"CREATE SCHEMA acme AUTHORIZATION {role}"
+    assert missing in said and create in said
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(grant)
+        admin.execute(create)
+    for address in (own, f"{own}?schema=acme"):
+        with Memory(settings=load(database_url=address, embedder="none")) as memory:
+            memory.ingest("我不吃辣", "小明")
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(f"DROP OWNED BY {role} CASCADE")
+
+
+def test_the_database_of_another_program_gets_no_extension(
+    fresh_database: Callable[[], str],
+) -> None:
+    """It is recognised first, also in a schema that is named."""
+    url = fresh_database()
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("CREATE TABLE recipe (name TEXT)")
+        other.execute("CREATE SCHEMA acme CREATE TABLE recipe (name TEXT)")
+    for address in (url, f"{url}?schema=acme"):
+        with (
+            Memory(settings=load(database_url=address, embedder="none")) as memory,
+            pytest.raises(Unavailable, match="another program"),
+        ):
+            memory.health()
+    with psycopg.connect(url) as other:
+        found = other.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'")
+        assert found.fetchone() is None

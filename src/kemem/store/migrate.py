@@ -266,7 +266,7 @@ def bring_up_to_date(
 
     One that was moved elsewhere, or is being filled by a move, opens only for `moving`.
     """
-    values = _read_own_meta(connection)
+    values = read_own_meta(connection)
     if not moving:
         check_open(values)
     if MOVING_FROM in values and not moving:
@@ -292,7 +292,7 @@ def bring_up_to_date(
         write_meta(connection, "text_version", TEXT_VERSION)
 
 
-def _read_own_meta(connection: sa.Connection) -> dict[str, str]:
+def read_own_meta(connection: sa.Connection) -> dict[str, str]:
     """The values kept with the store, none in an empty database; refuse that of another program.
 
     Others have a table of that name, too.

@@ -14,7 +14,6 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, TSQUERY, TSVECTOR
-from sqlalchemy.schema import CreateSchema
 
 from kemem.errors import InvalidArgument, KeMemError, Unavailable
 from kemem.records import Matrix
@@ -22,8 +21,16 @@ from kemem.store import hnsw
 from kemem.store.database import IndexedText, Lookup, Values, columns_of, in_list, insert
 from kemem.store.filling import lock_session
 from kemem.store.halfvec import HalfvecSend, dump_vectors, learn_vectors
-from kemem.store.migrate import MOVED_TO, bring_up_to_date, check_open, read_meta, was_moved
+from kemem.store.migrate import (
+    MOVED_TO,
+    bring_up_to_date,
+    check_open,
+    read_meta,
+    read_own_meta,
+    was_moved,
+)
 from kemem.store.pipeline import DISTRIBUTED, pipeline, retried, transaction
+from kemem.store.postgres_setup import DENIED, add_schema, add_vectors, check_rights, denied
 from kemem.store.schema import SEQ_BITS, dump_json, embedding_model, metadata, space
 from kemem.text.query import MAX_PHRASE
 
@@ -210,10 +217,14 @@ class Postgres:
             if version < _OLDEST:
                 raise Unavailable(f"PostgreSQL 15 or newer is needed, not {version // 10_000}")
             first.execute(sa.text(lock))
-            first.execute(sa.text("CREATE EXTENSION IF NOT EXISTS vector"))
             # One that is there needs no right to create any.
-            if self._schema and not sa.inspect(first).has_schema(self._schema):
-                first.execute(CreateSchema(self._schema))
+            is_new = self._schema is not None and not sa.inspect(first).has_schema(self._schema)
+            if not is_new:
+                with self._plain.connect() as own:
+                    read_own_meta(own)  # nothing is added to the database of another program
+            add_vectors(first)
+            if self._schema and is_new:
+                add_schema(first, self._schema)
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
         return transaction(self._read_engine, READ)
@@ -251,9 +262,12 @@ class Postgres:
         if state == _TOO_LONG:
             reason = f"took longer than {self._timeout:g} seconds (KEMEM_DATABASE_TIMEOUT_SECONDS)"
             return Unavailable(f"PostgreSQL {reason}; nothing was written")
+        if state == DENIED:
+            return denied(error)
         return Unavailable(f"PostgreSQL refused (SQLSTATE {state}); nothing was written")
 
     def create(self, connection: sa.Connection) -> None:
+        check_rights(connection)
         metadata.create_all(connection, checkfirst=False)
         _own.create_all(connection, checkfirst=False)
         # Short vectors would be moved out of line and cost a second look-up each.
