@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -426,7 +427,7 @@ def test_a_store_that_was_moved_is_not_moved_elsewhere(
     with pytest.raises(Killed):
         admin.move(str(filled), second, no_report, kill)
     admin.move(str(filled), first, no_report, no_report)
-    with pytest.raises(Conflict, match=r"was moved to .* already; move it from there"):
+    with pytest.raises(Conflict, match=r"was moved to .*, not here; delete this half-filled"):
         admin.move(str(filled), second, refused, refused)
     assert admin.move(str(filled), first, refused, refused).seconds == 0
     with pytest.raises(Unavailable, match="has not finished"):
@@ -440,7 +441,7 @@ def test_of_two_moves_of_a_store_one_arrives(filled: Path, places: list[str]) ->
     for work in works:
         work.catch_up(no_report)
     works[0].switch("there")
-    with pytest.raises(Conflict, match="was moved to there already; move it from there"):
+    with pytest.raises(Conflict, match="was moved to there, not here; delete this half-filled"):
         works[1].switch("elsewhere")
     for database in (source, *targets):
         database.close()
@@ -460,7 +461,7 @@ def test_a_move_that_was_killed_during_the_switch_goes_on(
         patched.setattr(Postgres, "after_restore", kill)
         patched.setattr(Sqlite, "after_restore", kill)
         admin.move(str(filled), first, no_report, no_report)
-    with pytest.raises(Conflict, match="already; move it from there"):
+    with pytest.raises(Conflict, match="not here; delete this half-filled destination"):
         admin.move(str(filled), second, refused, refused)
     assert admin.move(str(filled), first, no_report, no_report).rows["message"] == 20
     opened_by_anybody(first)
@@ -662,11 +663,19 @@ def test_a_place_that_cannot_be_is_refused(filled: Path, tmp_path: Path) -> None
     other = tmp_path / "other"
     with Memory(settings=load(data_dir=other, embedder="none", llm="none")) as memory:
         memory.add("Somebody else's. 别人的。", "x")
+    copied, foreign = shutil.copytree(filled, tmp_path / "copied"), tmp_path / "foreign"
+    foreign.mkdir()
+    with closing(sqlite3.connect(foreign / FILE)) as program:
+        program.execute("CREATE TABLE meta (key TEXT, value TEXT)")
+        program.execute("INSERT INTO meta VALUES ('schema_version', '3')")
+        program.commit()
     hidden = "mysql://me:秘密secret@host/db"
     for old, new, error, reason in (
         (tmp_path / "none", tmp_path / "new", NotFound, "no store in"),
         (filled, other, Conflict, "not empty: it holds users: 1, messages: 1"),
-        (filled, filled, Conflict, "same store"),
+        (filled, filled, Conflict, "this store or a copy of it"),
+        (filled, copied, Conflict, "this store or a copy of it"),
+        (filled, foreign, Unavailable, "tables of another program"),
         (filled, hidden, InvalidArgument, "--to must be a directory or begin with postgresql"),
         (hidden, filled, InvalidArgument, "--from must be a directory or begin with postgresql"),
     ):

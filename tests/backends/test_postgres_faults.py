@@ -106,10 +106,12 @@ def test_a_server_that_is_away_is_a_clear_error(
 def test_a_table_of_the_same_name_is_not_ours(
     fresh_database: Callable[[], str], columns: str
 ) -> None:
-    """Whatever columns it has."""
+    """Whatever columns it has, and whatever is in them."""
     url = fresh_database()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE TABLE meta ({columns})")
+        if columns.startswith("key"):
+            connection.execute("INSERT INTO meta VALUES ('schema_version', '3')")
     with (
         Memory(settings=load(database_url=url, embedder="none")) as memory,
         pytest.raises(Unavailable, match="tables of another program; KeMem needs one of its own"),

@@ -27,6 +27,7 @@ MOVED_INTO = "moved_into"  # the fingerprint of the store that it was closed for
 MOVING_FROM = "moving_from"  # the fingerprint of the store that is being copied here
 MOVING_BY = "moving_by"  # the command that does so, without passwords
 
+_ALWAYS = {"space", "message", "note"}  # tables of every version
 _PLACE = re.compile("moved to (.+)")
 _ORDERED_BY_TIME = ("uk_agent_user_session_time", "idx_message_user_create_time", "idx_note_time")
 _old = sa.table(  # notes until version 4
@@ -302,7 +303,8 @@ def read_own_meta(connection: sa.Connection) -> dict[str, str]:
     if meta.name in tables:
         names = {it["name"] for it in inspector.get_columns(meta.name)}
         values = read_meta(connection) if names == {*meta.c.keys()} else {}
-    if tables and "schema_version" not in values:
+    is_ours = values.get("schema_version", "").isdecimal() and {*tables} >= _ALWAYS
+    if tables and not is_ours:
         raise Unavailable(
             "the database holds tables of another program; KeMem needs one of its own"
         )

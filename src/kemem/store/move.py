@@ -131,8 +131,8 @@ class Move:
         if is_same and MOVED_TO in other:
             raise Conflict("the destination is what was left of this store; name an empty one")
         if is_same:
-            raise Conflict("both places are the same store; name another one to move to")
-        self._check_open(own)
+            raise Conflict("the destination is this store or a copy of it; name an empty one")
+        self._check_open(own, is_begun=begun == fingerprint)
         if begun not in (None, fingerprint):
             begun_by = "the destination belongs to the unfinished move of another store"
             raise Conflict(f"{begun_by}; name an empty one")
@@ -151,7 +151,7 @@ class Move:
 
         self._write(begin)
 
-    def _check_open(self, own: Mapping[str, str]) -> None:
+    def _check_open(self, own: Mapping[str, str], *, is_begun: bool = True) -> None:
         """Refuse a source that was closed for another destination than this.
 
         Every store has a secret of its own, which a copy exchanges for that of the source only when
@@ -159,6 +159,11 @@ class Move:
         is the store now. Before 0.2 nothing told them apart, and nothing is copied.
         """
         if MOVED_TO in own and own.get(MOVED_INTO) != self._destination:
+            if is_begun and MOVED_INTO in own:  # what was copied here is needed by nobody
+                raise Conflict(
+                    f"the store was moved to {own[MOVED_TO]}, not here; "
+                    "delete this half-filled destination, nothing is missing there"
+                )
             raise Conflict(f"the store was moved to {own[MOVED_TO]} already; move it from there")
 
     def catch_up(self, report: Report) -> None:
