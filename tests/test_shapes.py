@@ -529,17 +529,22 @@ def test_an_id_of_others_stands_for_words_in_a_session() -> None:
 
 @pytest.mark.parametrize("key", ["ts", "timestamp", "created_at"])
 def test_a_message_is_of_the_time_that_it_bears(key: str) -> None:
-    """What is no time, such as a count of seconds, is kept as metadata."""
+    """Also where it counts from 1970; what is no time is kept as metadata."""
     told = {"role": "user", "content": "我住在基辅 I live in Kyiv"}
     (turn,) = read_turns([{**told, key: "2024-05-01T10:00:00Z"}]).turns
     assert turn.fields["ts"] == "2024-05-01T10:00:00Z"
     if key != "ts":
-        reading = read_turns([{**told, key: 1714557600}] * 2)
+        for count in (1714557600, 1714557600.0, 1714557600_000, 1714557600_000_000):
+            reading = read_turns([{**told, key: count}])
+            assert reading.turns[0].fields["ts"] == "2024-05-01T10:00:00Z"
+            assert reading.turns[0].fields["metadata"] == {key: count} and not reading.problems
+        reading = read_turns([{**told, key: 7}] * 2)
         turn, _ = reading.turns
-        assert "ts" not in turn.fields and turn.fields["metadata"] == {key: 1714557600}
+        assert "ts" not in turn.fields and turn.fields["metadata"] == {key: 7}
         (problem,) = reading.problems
         assert problem.startswith(f"{key} of a message is no RFC 3339 time such as ")
-        assert not read_turns([{**told, key: 1714557600, "ts": "2024-05-01T10:00:00Z"}]).problems
+        both = read_turns([{**told, key: 1769424420, "ts": "2024-05-01T10:00:00Z"}])
+        assert both.turns[0].fields["ts"] == "2024-05-01T10:00:00Z" and not both.problems
 
 
 OWN = st.sampled_from(

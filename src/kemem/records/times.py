@@ -73,16 +73,18 @@ def wrong_time(value: object, field: str) -> InvalidArgument:
             date.fromisoformat(day[0])
         except ValueError:
             return InvalidArgument(f"{reason}: there is no such day", field=field)
-    if isinstance(value, int | float) and (meant := _since_1970(value)):
+    if meant := since_1970(value):
         return InvalidArgument(f"{reason}: write {meant!r}", field=field)
     return InvalidArgument(reason, field=field)
 
 
-def _since_1970(number: float) -> str | None:
+def since_1970(number: object) -> str | None:
     """The time that seconds, milliseconds or microseconds since 1970 mean, if it is a likely one.
 
     1769424420 -> "2026-01-26T10:47:00Z"
     """
+    if not isinstance(number, int | float):
+        return None
     for unit in (1_000_000, 1_000, 1):
         if _LIKELY[0] <= number * unit < _LIKELY[1]:
             text = to_datetime(round(number * unit)).isoformat()

@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 from kemem.errors import InvalidArgument
-from kemem.records.times import to_micros
+from kemem.records.times import since_1970, to_micros
 from kemem.text.attachments import Attachment
 from kemem.text.ids import is_blank
 from kemem.text.jsonable import dumped, jsonable
@@ -122,7 +122,7 @@ def _extras(rest: Fields) -> tuple[dict[str, Any], list[str]]:
         if fits:
             room -= len(written)
             kept[jsonable(str(key)[:200])] = jsonable(value)
-        if fits and key in _TIMES and rest.get("ts") is None and not _is_time(value):
+        if fits and key in _TIMES and rest.get("ts") is None and _time(value) is None:
             reasons.append(f"{key} of a message is no {_AS_TIMES}, kept as metadata")
         if key not in _KNOWN or not fits:
             end = "kept as metadata" if fits else "too large to keep"
@@ -140,7 +140,7 @@ def _turns(
     """The turns of a message: neighbours of one speaker together, calls and results apart."""
     role = role_of(item.role)
     own = {name: item.rest[name] for name in _OWN if item.rest.get(name) is not None}
-    if times := [it for key in _TIMES if key in item.rest and _is_time(it := item.rest[key])]:
+    if times := [it for key in _TIMES if (it := _time(item.rest.get(key))) is not None]:
         own.setdefault("ts", times[0])
     name = item.rest.get("name")
     if isinstance(name, str) and name.strip() and role in ("user", "assistant"):
@@ -170,12 +170,16 @@ def _turns(
         yield Turn(origin, fields)
 
 
-def _is_time(value: Any) -> bool:
-    """Whether a value is a time as messages have it; another may mean anything."""
+def _time(value: Any) -> Any:
+    """A time as messages have it, also one that counts from 1970; another may mean anything.
+
+    1769424420 -> "2026-01-26T10:47:00Z"
+    """
     try:
-        return to_micros(value) is not None
+        to_micros(value)
     except InvalidArgument:
-        return False
+        return since_1970(value)
+    return value
 
 
 def _metadata(pieces: Sequence[Piece], extras: Fields) -> dict[str, Any]:
