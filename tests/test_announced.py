@@ -209,9 +209,15 @@ def test_a_move_can_be_called_off_in_few_words(
         (OSLO, BERGEN, "My brother's move to Bergen fell through."),
         (OSLO, BERGEN, "I'm not taking the sofa to Bergen after all."),
         (OSLO, BERGEN, "I cancelled the gym."),
+        (OSLO, BERGEN, "Ben's move to Leeds was cancelled."),
+        (OSLO, BERGEN, "The concert in Bergen got cancelled, what a shame."),
+        (OSLO, BERGEN, "We're staying in a hotel in Oslo this weekend."),
+        (OSLO, BERGEN, "The job at Telenor fell through, but the move is still on."),
         (TIANJIN, SHIJIAZHUANG, "我哥不搬石家庄了。"),
         (TIANJIN, SHIJIAZHUANG, "沙发不搬到石家庄了，卖掉。"),
         (TIANJIN, SHIJIAZHUANG, "健身房取消了。"),
+        (TIANJIN, SHIJIAZHUANG, "大军搬家推迟到九月一号了。"),
+        (TIANJIN, SHIJIAZHUANG, "搬家公司放鸽子了，取消了订单。"),
     ],
 )
 def test_what_else_is_off_calls_off_no_move(
@@ -254,6 +260,34 @@ def test_a_job_that_one_has_got_begins_on_its_first_day(
     assert company not in memory.search(question, "u")[0].memory
     later(clock, "2026-06-02")
     assert company in memory.search(question, "u")[0].memory
+
+
+@pytest.mark.parametrize(
+    ("now", "told", "question", "values"),
+    [
+        (
+            "I take 10 mg of ramipril.",
+            "From 1 May I take 5 mg of ramipril only.",
+            "How much ramipril do I take?",
+            ("10 mg", "5 mg"),
+        ),
+        ("我房租每个月3200。", "房东说从五月起房租涨到3500。", "我房租多少？", ("3200", "3500")),
+    ],
+)
+def test_what_is_paid_or_taken_now_is_first_until_it_changes(
+    memory: Memory, clock: FakeClock, now: str, told: str, question: str, values: tuple[str, str]
+) -> None:
+    tell(memory, clock, now, told)
+    assert values[0] in memory.search(question, "u")[0].memory
+    later(clock, "2026-05-02")
+    assert values[1] in memory.search(question, "u")[0].memory
+
+
+def test_notice_ends_a_job_on_its_last_day(memory: Memory, clock: FakeClock) -> None:
+    tell(memory, clock, "I work at Lidl.", "Handed in my notice today, last day is 30 April.")
+    assert "User works at Lidl" in [it.memory for it in memory.get_all("u")]
+    later(clock, "2026-05-01")
+    assert "User works at Lidl" not in [it.memory for it in memory.get_all("u")]
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,17 @@ from dataclasses import replace
 
 from kemem.add.extract import digest
 from kemem.add.rules import Fact
-from kemem.facts.announced import kind_of, speaks_of, start_of
+from kemem.facts.announced import (
+    clauses,
+    from_day,
+    is_of_another,
+    kind_of,
+    names_it,
+    speaks_of,
+    start_of,
+)
 from kemem.facts.kinds import signs
 from kemem.records import Micros, Note
-from kemem.text.language import is_chinese
-from kemem.text.reading import is_about_others
 
 CALLED_OFF = frozenset({"TAKEN_BACK", "STAYS", "PUT_OFF"})  # signs of what concerns announcements
 
@@ -32,7 +38,8 @@ def from_their_day(facts: Sequence[Fact], times: Mapping[str, Micros]) -> list[F
     begun = []
     for fact in facts:
         said = max((times[name] for name in fact.sources if name in times), default=None)
-        if said is not None and kind_of(fact.topic) == "job" and not fact.since and fact.told:
+        is_now = said is not None and (fact.since or said) <= said
+        if said is not None and is_now and kind_of(fact.topic) == "job" and fact.told:
             day = start_of(fact.told.message, said)
             fact = replace(fact, memory_type="plan", when=day, since=day) if day else fact
         begun.append(fact)
@@ -42,7 +49,7 @@ def from_their_day(facts: Sequence[Fact], times: Mapping[str, Micros]) -> list[F
 def put_off(fact: Fact, notes: Collection[Note], at: Micros) -> Fact:
     """A fact that gives what is announced another day, with what was announced; else as it is.
 
-    "The move is postponed to 1 July" -> "User lives in Ghent (from 2026-05); The move is …"
+    "The move is postponed to 1 July" -> "User lives in Ghent (from 2026-07-01)"
     """
     day = fact.when or fact.since
     settled = fact.topic is not None and "/date/" not in fact.topic
@@ -50,10 +57,9 @@ def put_off(fact: Fact, notes: Collection[Note], at: Micros) -> Fact:
         return fact
     for note in notes:
         if lies_ahead(note, at) and note.topic and _is_meant(note, fact, ()):
-            joint = "；" if is_chinese(note.content) else "; "
             return replace(
                 fact,
-                text=f"{note.content}{joint}{fact.text}",
+                text=from_day(note.content, fact.text),
                 sources=(*note.sources, *fact.sources),
                 memory_type="plan",
                 keywords=note.keywords,
@@ -72,7 +78,7 @@ def are_off(fact: Fact, notes: Collection[Note], at: Micros) -> tuple[str, ...]:
         return tuple(
             it.note_id for it in ahead if it.topic == fact.topic and it.digest != digest(fact)
         )
-    if not signs(fact.text) & {"TAKEN_BACK", "STAYS"}:
+    if not signs(fact.text) & CALLED_OFF:  # put off without a day, it does not come on its own
         return ()
     return tuple(it.note_id for it in ahead if _is_meant(it, fact, _waiting(it, notes)))
 
@@ -98,13 +104,17 @@ def _waiting(note: Note, notes: Collection[Note]) -> list[Note]:
 
 
 def _is_meant(note: Note, fact: Fact, waiting: Sequence[Note]) -> bool:
-    """Whether a fact speaks of what a note announces, or of what holds until then."""
-    of_others = is_about_others(fact.text) and "PARTY" not in signs(fact.text)
-    if of_others != is_about_others(note.content):
+    """Whether a clause of a fact says that what a note announces is off, put off, or not to be."""
+    if is_of_another(note.topic, fact.text, note.content):
         return False
-    if "STAYS" in signs(fact.text) and any(speaks_of(fact.text, it.content) for it in waiting):
-        return True
-    if not signs(fact.text) & {"TAKEN_BACK", "PUT_OFF"}:
-        return False
-    of_kind = (note.topic or "").startswith("user/") and kind_of(note.topic) in signs(fact.text)
-    return speaks_of(fact.text, note.content) or of_kind
+    names = note.keywords
+    for clause in clauses(fact.text):
+        own = signs(clause)
+        if "STAYS" in own and any(speaks_of(clause, it.content) for it in waiting):
+            return True
+        if own & {"TAKEN_BACK", "PUT_OFF"}:
+            if kind_of(note.topic) in own and "ELSEWHERE" not in own:
+                return True
+            if names_it(clause, names):
+                return True
+    return False

@@ -6,6 +6,9 @@ from dataclasses import replace
 from kemem.ports.request import Context, Key, key_of
 from kemem.records import Micros, Note, Row
 from kemem.results import Hit
+from kemem.text.reading import content
+
+_COMMON = frozenset(content("User lives in, works at, starts, takes, has; 用户 住在 工作"))
 
 
 def unexpired(rows: Mapping[Key, Row], now: Micros) -> dict[Key, Row]:
@@ -80,15 +83,32 @@ def in_their_time(hits: Sequence[Hit], now: Micros, *, ahead: bool) -> list[Hit]
     told = {name for hit in later for name in (hit.id, *hit.sources)}
     ranked = [*hits] if told else []
     for at, first in enumerate(ranked):
-        if (first.id in told) == ahead:
-            continue
-        for other in range(at + 1, len(ranked)):
-            second = ranked[other]
-            if (second.id in told) == ahead and _are_of_one(first, second, ahead=ahead):
-                ranked[at] = replace(second, score=first.score)
-                ranked[other] = replace(first, score=second.score)
-                break
+        others = [] if (first.id in told) == ahead else range(at + 1, len(ranked))
+        others = [it for it in others if (ranked[it].id in told) == ahead]
+        waiting = (it for it in others if _takes_turns(first, ranked[it]))
+        alike = (it for it in others if not ahead and _is_alike(first, ranked[it]))
+        if other := next(waiting, 0) or next(alike, 0):
+            ranked[at] = replace(ranked[other], score=first.score)
+            ranked[other] = replace(first, score=ranked[other].score)
     return ranked or [*hits]
+
+
+def _takes_turns(first: Hit, second: Hit) -> bool:
+    """Whether one of two hits holds until the other begins."""
+    one, other = first.row, second.row
+    if not isinstance(one, Note) or not isinstance(other, Note):
+        return False
+    return one.valid_until == other.valid_from or other.valid_until == one.valid_from
+
+
+def _is_alike(first: Hit, second: Hit) -> bool:
+    """Whether a second hit may answer as well: it is found nearly as well, or names the same thing.
+
+    What is paid and taken now, not from next month on.
+    """
+    shared = {*content(first.memory)} & {*content(second.memory)} - _COMMON
+    near = second.score >= first.score / 2 or any(len(it) > 1 for it in shared)
+    return near and second.ended is None
 
 
 def stated_first(hits: Sequence[Hit], topics: frozenset[str], now: Micros) -> list[Hit]:
@@ -107,18 +127,6 @@ def stated_first(hits: Sequence[Hit], topics: frozenset[str], now: Micros) -> li
                 ranked[at] = replace(hits[0], score=hit.score)
             break
     return ranked
-
-
-def _are_of_one(first: Hit, second: Hit, *, ahead: bool) -> bool:
-    """Whether one hit holds until the other begins.
-
-    Where what holds now is asked for, one that is found nearly as well may be as good an answer.
-    """
-    rows = sorted((first.row, second.row), key=lambda row: isinstance(row, Note) and row.valid_from)
-    old, new = rows
-    if isinstance(old, Note) and isinstance(new, Note) and old.valid_until == new.valid_from:
-        return True
-    return not ahead and second.ended is None and second.score >= first.score / 2
 
 
 def _successors(hit: Hit, contexts: Mapping[Key, Context]) -> frozenset[str]:

@@ -44,6 +44,7 @@ from kemem.search.understand import Mode, ParsedQuery, understand
 from kemem.text.language import is_chinese
 from kemem.text.past import is_about_past
 from kemem.text.query import check_query, plain
+from kemem.text.reading import asks_ahead
 from kemem.text.when import speaks_of_plans
 
 _DEPTH = 5  # candidates of each signal for every hit asked for
@@ -124,7 +125,7 @@ def _true_first(
     # A question is answered by what matches no word of it; words alone are not.
     instead = response.rows if query.question and query.keywords is None else {}
     hits = below_successors(hits, instead, response.contexts)
-    hits = in_their_time(hits, now, ahead=speaks_of_plans(text))
+    hits = in_their_time(hits, now, ahead=speaks_of_plans(text) or asks_ahead(text))
     return stated_first(hits, query.question.topics if query.question else frozenset(), now)
 
 

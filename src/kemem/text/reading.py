@@ -217,6 +217,11 @@ def shows(text: str, sign: str) -> bool:
     return bool(chinese and _HAN.search(text) and chinese.search(folded))
 
 
+def asks_ahead(text: str) -> bool:
+    """Whether a question may be about what is to come.  "When does my rent go up?" """
+    return shows(text, "when") or shows(text, "ahead")
+
+
 def topics_of(text: str, people: frozenset[str] = frozenset()) -> frozenset[str]:
     """The topics of notes that say what a question asks for.  "我在哪上班" -> user/works_at
 
