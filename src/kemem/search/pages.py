@@ -48,10 +48,10 @@ from kemem.text.language import is_chinese
 from kemem.text.query import check_query, matches, parse
 
 MAX_PAGE = 1000
+_SKEW = 60_000_000  # microseconds that the clock of who writes may be ahead
 MAX_NEIGHBORS = 1000
 _PARENTS_AT_ONCE = 200  # messages that are read to look for parents
-_PREFIX = "c_"
-_SEAL = 16  # bytes
+_PREFIX, _SEAL = "c_", 16  # of a cursor, and the bytes of its seal
 _MOST = 4096  # characters of a cursor
 
 T = TypeVar("T")
@@ -227,10 +227,11 @@ def neighborhood(
     where: Where, around: object, relationship: object, hops: int, limit: int
 ) -> Neighborhood:
     """The relations that a call asks for: around some entities, or the newest ones."""
-    where = replace(where, known_by=where.known_by or where.valid_at)  # none before its day
+    begun = where.known_by or (where.valid_at and where.valid_at + _SKEW)  # none before its day
+    where, size = replace(where, known_by=begun), page_limit(limit, "limit")
     names = [] if around is None else check_texts(around, "around")
     types = [] if relationship is None else check_texts(relationship, "relationship")
-    return Neighborhood(where, names, hops, page_limit(limit, "limit"), types)
+    return Neighborhood(where, names, hops, size, types)
 
 
 async def directory(
