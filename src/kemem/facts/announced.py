@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kemem.facts.grammar import Clause, Reader, Statement
 from kemem.facts.kinds import signs
-from kemem.facts.losses import size, words_of
+from kemem.facts.losses import language_code, size, words_of
 from kemem.facts.sentences import dated, sentences
 from kemem.records import Micros
 from kemem.text.lexicon import load
@@ -16,7 +16,6 @@ from kemem.text.reading import is_about_others, people_of
 CURRENT = ("/lives_in", "/works_at", "/works_as", "/studies_at", "/studies")
 _OF_STATES = (*CURRENT, "/job")
 _OPEN = ("general", "plan")
-_HAN = re.compile("[\u3400-\u9fff]")
 _DATE = re.compile(r"[(（](\d{4}-[^()（）]*)[)）]$")
 _FROM = re.compile(r"\(from (\d{4}[^()]*)\)$|（(\d{4}[^（）]*)起）$")
 _LAST = re.compile(r"(?i:\blast (?:day|shift)\b)|最后一天")
@@ -112,7 +111,7 @@ def is_of_another(topic: str | None, text: str, note: str) -> bool:
         return not people_of(text) & people_of(note)
     if is_about_others(text) and "PARTY" not in signs(text):
         return True
-    if _HAN.search(text):
+    if language_code(text) == "ZH":
         return not (_pattern("OWN_PLAN").match(text) or text[:2] in note)
     owner = _pattern("OWNER").match(text)
     return owner is not None and owner["name"].lower() not in note.lower()
@@ -123,4 +122,4 @@ def from_day(note: str, text: str) -> str:
     date, old = _DATE.search(text), _FROM.search(note)
     if date and old:
         return note[: old.start()] + old[0].replace(old[1] or old[2], date[1])
-    return f"{note}；{text}" if _HAN.search(note) else f"{note}; {text}"
+    return f"{note}；{text}" if language_code(note) == "ZH" else f"{note}; {text}"

@@ -156,9 +156,8 @@ def _is_since(phrase: TimePhrase, text: str) -> bool:
 def _is_from(phrase: TimePhrase, text: str) -> bool:
     """Whether a time is that from which on something will hold.  "from 1 October" """
     before = text[: phrase.start]
-    opens = _pattern("FROM").search(f"{before[-5:]}{phrase.phrase}") or _pattern("LEADS").search(
-        before
-    )
+    opens = _pattern("FROM").search(f"{before[-5:]}{phrase.phrase}")
+    opens = opens or _pattern("LEADS").search(before)
     return opens is not None and not _pattern("UNTIL").match(text[phrase.end :])
 
 

@@ -38,10 +38,15 @@ def below_parts(hits: Sequence[Hit], contexts: Mapping[Key, Context]) -> list[Hi
         others = [place for place in range(at + 1, len(ranked)) if ranked[place].id in parts]
         other = max(others, key=lambda place: ranked[place].row.ts, default=0)
         if other and ranked[other].score >= held.get(hit.id, 0.0):
-            first, second = ranked[at], ranked[other]
-            ranked[at] = replace(second, score=first.score)
-            ranked[other] = replace(first, score=second.score)
+            _exchange(ranked, at, other)
     return ranked
+
+
+def _exchange(ranked: list[Hit], at: int, other: int) -> None:
+    """Let two hits change places; scores stay in theirs."""
+    first, second = ranked[at], ranked[other]
+    ranked[at] = replace(second, score=first.score)
+    ranked[other] = replace(first, score=second.score)
 
 
 def below_successors(
@@ -63,9 +68,7 @@ def below_successors(
         others = [at for at, hit in enumerate(waiting) if hit.id in names]
         # The last in time first: what took the place of another may have ended, too.
         if other := max(others, key=lambda at: waiting[at].row.ts, default=0):
-            second = waiting[other]
-            waiting[0] = replace(second, score=ended.score)
-            waiting[other] = replace(ended, score=second.score)
+            _exchange(waiting, 0, other)
         elif names.isdisjoint(hit.id for hit in ranked):
             row = _newest(names, ended, rows)
             ranked += [Hit(row, ended.score)] if row else []
@@ -88,8 +91,7 @@ def in_their_time(hits: Sequence[Hit], now: Micros, *, ahead: bool) -> list[Hit]
         waiting = (it for it in others if _takes_turns(first, ranked[it]))
         alike = (it for it in others if not ahead and _is_alike(first, ranked[it]))
         if other := next(waiting, 0) or next(alike, 0):
-            ranked[at] = replace(ranked[other], score=first.score)
-            ranked[other] = replace(first, score=ranked[other].score)
+            _exchange(ranked, at, other)
     return ranked or [*hits]
 
 
@@ -123,8 +125,7 @@ def stated_first(hits: Sequence[Hit], topics: frozenset[str], now: Micros) -> li
         if isinstance(row, Note) and row.topic in topics and row.valid_from <= now:
             first = getattr(hits[0].row, "topic", None) in topics or hits[0].id in hit.sources
             if not first and hit.ended is None:
-                ranked[0] = replace(hit, score=hits[0].score)
-                ranked[at] = replace(hits[0], score=hit.score)
+                _exchange(ranked, 0, at)
             break
     return ranked
 
