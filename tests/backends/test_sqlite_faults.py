@@ -30,7 +30,7 @@ from kemem.store import migrate
 from kemem.store.index import SpaceCache
 from kemem.store.migrate import STEPS, bring_up_to_date
 from kemem.store.read import _by_values
-from kemem.store.search import _hidden
+from kemem.store.search import _hidden_and_ended
 from kemem.store.spaces import find_spaces
 from kemem.store.sqlite import FILE, Sqlite
 from kemem.store.store import SqlStore, apply
@@ -339,7 +339,7 @@ def test_rows_are_looked_up_by_their_ids(tmp_path: Path, opened: str) -> None:
         return [
             plan(connection, to_text(_by_values(messages, messages.name))),
             plan(connection, f"SELECT * FROM row_vector WHERE space_no = 1 AND id IN ({ids})"),
-            plan(connection, to_text(_hidden((), False, False))),
+            plan(connection, to_text(_hidden_and_ended((), False, False, False))),
         ]
 
     writing = database.write(plans).result()

@@ -84,8 +84,7 @@ def _scaled(matches: Sequence[Match], slope: float) -> tuple[Match, ...]:
 
 def join(new: Nearest, old: Nearest) -> Nearest:
     """Both lists of each text as one, best first, without what is in both."""
-    pairs = zip_longest(new, old, fillvalue=()) if old else ((it, ()) for it in new)
-    return tuple(_join(*pair) for pair in pairs)
+    return tuple(_join(*it) for it in zip_longest(new, old, fillvalue=())) if old else new
 
 
 def _join(new: Sequence[Match], old: Sequence[Match]) -> tuple[Match, ...]:

@@ -102,9 +102,10 @@ class SpaceSnapshot:
 
     def names(self, places: NDArray[np.intp]) -> list[str]:
         """What callers know the rows in some places by."""
-        starts, sizes, letters = self.name_starts[places], self.name_sizes[places], self.name_bytes
+        starts, sizes = self.name_starts[places], self.name_sizes[places]
         spans = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
-        return [str(letters.data[start:end], "utf-8") for start, end in spans]
+        letters = self.name_bytes.data
+        return [str(letters[start:end], "utf-8") for start, end in spans]
 
     def talk(self, seen: Mask) -> Conversation:
         """The conversations of the messages that are seen."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import chain, islice
 from operator import eq
 from typing import Any
 
@@ -47,7 +48,7 @@ from kemem.store.read import Answer, ask_keyed, ask_named, keyed, matching_ids
 from kemem.store.recent import ask_recent
 from kemem.store.schema import message, note
 from kemem.store.spaces import served, spaces_and_model, visible_spaces
-from kemem.store.tables import TABLES, one_of
+from kemem.store.tables import TABLES, Stored, one_of
 from kemem.store.vectors import check_vectors
 from kemem.text.conversation import Conversation
 from kemem.text.query import Mask, Query
@@ -59,6 +60,9 @@ _LIKELY = 4096  # rows of a large space that are scored by words,
 _NEAREST = 500  # and by vectors
 
 Rows = NDArray[np.intp]  # places among the rows of all spaces
+
+# Of a row: its place, those of the messages right before it, and the numbers of these.
+_Placed = tuple[int, list[int], list[int]]
 
 
 def search(
@@ -95,11 +99,13 @@ def search(
         return SearchResponse(candidates, lines=tuple(lines()))
     selected = [key_of(match) for match in request.select(candidates)]
     numbers = {key: (Note, row) for key, row in note_rows.items()} | ranked.numbers
-    answers = _ask_rows(connection, spaces, selected, numbers, ranked.ask_messages)
-    before = ranked.ask_contexts(selected, request.before) if request.before else None
+    placed = ranked.before(selected, request.before) if request.before else {}
+    said_before = {number for *_, numbers in placed.values() for number in numbers}
+    answers = _ask_rows(connection, spaces, selected, numbers, ranked.ask_messages, said_before)
     cited = ask_citing(connection, spaces, selected, numbers) if ranked.may_have_notes else ()
-    rows = _admitted(where, selected, answers)
-    contexts = before(rows) if before else {}
+    stored = [it for answer in answers for it in answer()]
+    rows = _admitted(where, selected, stored)
+    contexts = ranked.contexts(placed, rows, stored)
     at = where.valid_at if where.known_by is None else where.known_by
     for key, ending in endings(connection, spaces, rows, cited, at).items():
         contexts[key] = replace(contexts.get(key, Context()), **ending)
@@ -112,13 +118,16 @@ def _ask_rows(
     spaces: Sequence[Space],
     keys: Sequence[Key],
     numbers: Numbers,
-    ask_messages: Callable[[Iterable[int]], Answer[Message]],
+    ask_messages: Callable[[set[int]], Answer[Message]],
+    said_before: set[int],
 ) -> list[Answer[Any]]:
-    """The rows of some keys; those without a number, found elsewhere, by their names."""
+    """The rows of some keys; those without a number, found elsewhere, by their names. With them
+    the messages `said_before`, by their numbers.
+    """
     own = {numbers[key] for key in keys if key in numbers}
     of_notes = sorted(number for kind, number in own if kind is Note)
     answers: list[Answer[Any]] = [
-        ask_messages(number for kind, number in own if kind is Message),
+        ask_messages(said_before.union(number for kind, number in own if kind is Message)),
         ask_keyed(connection, tables.notes, of_notes),
     ]
     if names := {key[-1] for key in keys if key not in numbers}:
@@ -127,10 +136,10 @@ def _ask_rows(
     return answers
 
 
-def _admitted(where: Where, keys: Sequence[Key], answers: Iterable[Answer[Any]]) -> dict[Key, Row]:
+def _admitted(where: Where, keys: Sequence[Key], stored: Sequence[Stored[Any]]) -> dict[Key, Row]:
     """The rows of some keys that a Where admits."""
-    selected, stored = {*keys}, [it.row for answer in answers for it in answer()]
-    return {key_of(it): it for it in stored if key_of(it) in selected and where.matches(it)}
+    selected, rows = {*keys}, ((key_of(it.row), it.row) for it in stored)
+    return {key: row for key, row in rows if key in selected and where.matches(row)}
 
 
 class _Ranked:
@@ -152,6 +161,7 @@ class _Ranked:
         self.numbers: dict[Key, tuple[type[Row], int]] = {}  # of ranked rows, with their types
         self._keys: dict[int, Key] = {}  # of ranked rows
         self._talk: Conversation | None = None
+        self._near: Scored | None = None  # by the first vector
         queries = (*request.queries, *filter(None, [request.keywords]))
         self._embeds = request.vectors is not None and model_no is not None
         if not queries and request.vectors is None:
@@ -167,8 +177,7 @@ class _Ranked:
         self._times = _join([view.times for view in views], np.int64)
         self._phrases = tuple(dict.fromkeys(it for query in queries for it in query.phrases))
         self._counted = _join([view.of_kinds(self._where.kinds) for view in views], np.bool_)
-        self._hidden_ids = _ask_hidden(connection, self._where, views)
-        self._ended_ids = _ask_ended(connection, self._where, views)
+        self._marked = _ask_hidden_and_ended(connection, self._where, views)
 
     def look_up(self, database: Database) -> None:
         """Which rows have the phrases, and which are visible."""
@@ -185,6 +194,7 @@ class _Ranked:
         by_words = len(scored)
         if request.vectors is not None and self._embeds:
             scored += [self._by_vector(vector) for vector in request.vectors]
+            self._near = next(iter(scored[by_words:]), None)
         afters: list[Rank | None] = [None] * len(scored)
         if request.after is not None:
             afters[0] = self._current(scored[0], request.after)
@@ -218,49 +228,46 @@ class _Ranked:
             mask |= (self._times >= since) & (self._times < until)
         mask &= self._visible & (kinds < len(ROLES))
         scores = np.zeros(len(mask))
-        if self._embeds and self._request.vectors is not None:
-            near = self._by_vector(self._request.vectors[0])
-            scores[near.rows] = near.scores
+        if self._near is not None:
+            scores[self._near.rows] = self._near.scores
         rows = np.flatnonzero(mask)
         head = self._head(Scored(rows, scores[rows], len(rows)), None)
         self._load_keys([head.rows])
         return self._matches(head, None)[:_IN_TIME]
 
-    def ask_contexts(
-        self, keys: Sequence[Key], count: int
-    ) -> Callable[[Mapping[Key, Row]], dict[Key, Context]]:
-        """The vectors of the rows among some keys, and what was said before them."""
+    def before(self, keys: Sequence[Key], count: int) -> dict[Key, _Placed]:
+        """The places of the rows among some keys, and what was said before them."""
         selected = {*keys}
         places = {key: row for row, key in self._keys.items() if key in selected}
-        before: dict[Key, list[int]] = {key: [] for key in places}
+        said: list[list[int]] = [[] for _ in places]
         if self._talk is not None:
-            said_before = self._talk.before(np.array([*places.values()], np.intp), count)
-            before = dict(zip(places, said_before, strict=True))
-        numbers = _join([view.ids for view in self._views], np.int64)
-        rows_before = sorted({row for some in before.values() for row in some})
-        ids = dict(zip(rows_before, numbers[rows_before].tolist(), strict=True))
-        answer = self.ask_messages(ids.values())
+            said = self._talk.before(np.array([*places.values()], np.intp), count)
+        ids = _join([view.ids for view in self._views], np.int64)
+        numbers = iter(ids[[*chain.from_iterable(said)]].tolist())
+        return {
+            key: (places[key], some, [*islice(numbers, len(some))])
+            for key, some in zip(places, said, strict=True)
+        }
 
-        def load(rows: Mapping[Key, Row]) -> dict[Key, Context]:
-            messages = {it.id: it.row for it in answer()}
-            vectors = self._vectors({*places.values(), *(it[0] for it in before.values() if it)})
-            contexts = {}
-            for key in places.keys() & rows.keys():
-                said = (messages.get(ids[it]) for it in before[key])
-                contexts[key] = Context(
-                    vectors.get(places[key]),
-                    tuple(message for message in said if message is not None),
-                    vectors.get(before[key][0]) if before[key] else None,
-                )
-            return contexts
-
-        return load
+    def contexts(
+        self, placed: Mapping[Key, _Placed], rows: Mapping[Key, Row], stored: Iterable[Stored[Any]]
+    ) -> dict[Key, Context]:
+        """The vectors of rows, and what was said before them, as far as it is stored."""
+        messages = {it.id: it.row for it in stored if isinstance(it.row, Message)}
+        nearest = (before[0] for _, before, _ in placed.values() if before)
+        vectors = self._vectors({*nearest, *(row for row, *_ in placed.values())})
+        contexts = {}
+        for key in placed.keys() & rows.keys():
+            row, before, numbers = placed[key]
+            said = tuple(messages[it] for it in numbers if it in messages)
+            previous = vectors.get(before[0]) if before else None
+            contexts[key] = Context(vectors.get(row), said, previous)
+        return contexts
 
     def ask_messages(self, keys: Iterable[int]) -> Answer[Message]:
         """Messages by their numbers; those read lately are not asked for."""
-        self._ended_ids = {*self._ended_ids}
         recent = {it.space.space_no: it.recent for it in self._views}
-        return ask_recent(self._connection, keys, recent, self._ended_ids)
+        return ask_recent(self._connection, keys, recent, self._ended)
 
     def _vectors(self, rows: Iterable[int]) -> dict[int, Vector]:
         """The vectors of those rows that have one."""
@@ -373,7 +380,9 @@ class _Ranked:
 
     def _admissible(self) -> Mask:
         """Rows that the Where and the keywords admit."""
-        self._hidden = self._places([*self._hidden_ids])
+        marked = [*self._marked]
+        self._hidden = self._places([number for number, hides in marked if hides])
+        self._ended = {number for number, hides in marked if not hides}
         mask = self._seen(self._where)
         where, keywords = self._where, self._request.keywords
         if where.ids is not None:
@@ -471,52 +480,48 @@ def _join(arrays: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
     return np.concatenate(arrays).astype(dtype, copy=False) if arrays else np.zeros(0, dtype)
 
 
-def _ask_hidden(
+def _ask_hidden_and_ended(
     connection: sa.Connection, where: Where, views: Sequence[SpaceSnapshot]
-) -> Iterable[int]:
+) -> Iterable[Any]:
     """Rows that the columns show and a Where does not: what had ended, or not begun, at the time
-    that it asks for, and what is sensitive.
+    that it asks for, and what is sensitive. And messages in whose place their sessions went on,
+    unless they are hidden for that.
     """
+    if not views:
+        return ()
     dated = bool(where.kinds & NOTES) and any((view.kinds >= len(ROLES)).any() for view in views)
     not_begun = where.known_by is not None and dated
     ends: tuple[sa.Column[Any], ...] = ()
     if where.valid_at is not None:  # messages are context, too, where only notes are asked for
         ends = (message.c.valid_until, *((note.c.valid_until, note.c.expire_time) if dated else ()))
-    if not views or not (ends or not_begun or not where.sensitive):
-        return ()
+    later = where.valid_at is not None and where.known_by is None  # only those that end later
     values: Values = {"valid_at": where.valid_at, "known_by": where.known_by}
     values |= {"spaces": [view.space.space_no for view in views]}
-    return connection.execute(_hidden(ends, not_begun, where.sensitive), values).scalars()
-
-
-def _ask_ended(
-    connection: sa.Connection, where: Where, views: Sequence[SpaceSnapshot]
-) -> Iterable[int]:
-    """Messages in whose place their sessions went on, unless they are hidden for that."""
-    hides = where.valid_at is not None and where.known_by is None  # not those that end later
-    values: Values = {"spaces": [it.space.space_no for it in views], "valid_at": where.valid_at}
-    return connection.execute(_ending if hides else _ended, values).scalars() if views else ()
-
-
-_ended = sa.select(message.c.id).where(
-    one_of(message.c.space_no, "spaces"), message.c.valid_until.is_not(None)
-)
-_ending = _ended.where(message.c.valid_until > sa.bindparam("valid_at"))
+    return connection.execute(_hidden_and_ended(ends, not_begun, where.sensitive, later), values)
 
 
 @cache
-def _hidden(ends: Sequence[sa.Column[Any]], not_begun: bool, sensitive: bool) -> Any:
+def _hidden_and_ended(
+    ends: Sequence[sa.Column[Any]], not_begun: bool, sensitive: bool, later: bool
+) -> Any:
+    """The ids of rows, each with 1 where it is hidden and 0 where it has ended."""
     # One statement for each reason, as each has an index of its own.
-    reasons: list[tuple[sa.FromClause, sa.ColumnElement[bool]]]
-    reasons = [(end.table, end <= sa.bindparam("valid_at")) for end in ends]
+    at: sa.BindParameter[int] = sa.bindparam("valid_at")
+    until = message.c.valid_until
+    hidden: list[tuple[sa.FromClause, sa.ColumnElement[bool]]]
+    hidden = [(end.table, end <= at) for end in ends]
     if not_begun:
-        reasons.append((note, note.c.valid_from > sa.bindparam("known_by")))
+        hidden.append((note, note.c.valid_from > sa.bindparam("known_by")))
     if not sensitive:
-        reasons += [(rows.table, rows.table.c.sensitive) for rows in TABLES]
+        hidden += [(rows.table, rows.table.c.sensitive) for rows in TABLES]
+    reasons = [(*it, "1") for it in hidden]
+    reasons.append((message, until > at if later else until.is_not(None), "0"))
     return sa.union_all(
         *(
-            sa.select(table.c.id).where(one_of(table.c.space_no, "spaces"), reason)
-            for table, reason in reasons
+            sa.select(table.c.id, sa.literal_column(hides, sa.Integer)).where(
+                one_of(table.c.space_no, "spaces"), reason
+            )
+            for table, reason, hides in reasons
         )
     )
 
