@@ -177,10 +177,11 @@ def _by_words(
 ) -> Features:
     """Which share of the question's words a row has; a word that many rows have tells less."""
     speakers = [speaker_of(it.row) for it in candidates]
-    names = {name: content(name) for name in {*speakers}}
-    own = [it.words.union(names[name]) for it, name in zip(readings, speakers, strict=True)]
-    size, asked = len(own), frozenset(question.words)
-    has = [asked & words for words in own]
+    names = {name: frozenset(content(name)) for name in {*speakers}}
+    size, asked = len(readings), frozenset(question.words)
+    own = [(it.words, names[name]) for it, name in zip(readings, speakers, strict=True)]
+    has = [(asked & words).union(asked & name) if name else asked & words for words, name in own]
+    lengths = [len(words) + len(name - words) if name else len(words) for words, name in own]
     around = [[asked & it.words for it in some] for some in contexts]
     counts, weights = Counter(chain.from_iterable(has)), dict[str, float]()
     for word in question.words:
@@ -194,7 +195,7 @@ def _by_words(
     coverage = np.array([*map(share, has)])
     reply = [share(it.union(*some[:1])) for it, some in zip(has, around, strict=True)]
     context = [share(it.union(*some)) for it, some in zip(has, around, strict=True)]
-    novelty = [len(words) - len(it) for words, it in zip(own, has, strict=True)]
+    novelty = [length - len(it) for length, it in zip(lengths, has, strict=True)]
     return {
         "coverage": coverage,
         "coverage_z": _z(coverage, 0.1),
@@ -202,7 +203,7 @@ def _by_words(
         "context_coverage": np.array(context),
         "unknown": np.full(size, 1 - share(counts)),
         "novelty": np.minimum(novelty, 8) / 8,
-        "length": np.minimum([len(words) for words in own], 20) / 10,
+        "length": np.minimum(lengths, 20) / 10,
     }
 
 
@@ -373,6 +374,7 @@ def _by_time(question: Question, candidates: Sequence[Candidate]) -> Features:
 def _by_form(question: Question, readings: Sequence[Reading]) -> Features:
     """What a row shows by its form, and whether it could be an answer of the kind that is asked."""
     columns: Features = {"asks": np.array([it.asks for it in readings])}
+    signs = [it.signs for it in readings]
     for sign in (
         "requests",
         "first_person",
@@ -384,7 +386,7 @@ def _by_form(question: Question, readings: Sequence[Reading]) -> Features:
         "place",
         "quote",
     ):
-        columns[sign] = flags([sign in it for it in readings])
+        columns[sign] = flags([sign in it for it in signs])
     columns["log_length"] = np.array([math.log(1 + it.length) for it in readings])
     wanted, nothing = question.answers & {*ANSWERS}, np.zeros(len(readings))
     able = flags([wanted & it.answers for it in readings]) - 0.5 if wanted else nothing

@@ -6,7 +6,7 @@ The other way round, what is asked of Pip is asked of "my cousin".
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -136,11 +136,10 @@ def aliases(question: Question, rows: Sequence[Row]) -> tuple[Alias, ...]:
         return ()
     found: dict[str, Alias] = {}
     speakers = {*map(speaker_of, rows)}  # who is spoken to is not introduced
-    for row in rows[:_BEST]:
-        for alias in _given(row, question) if by_person(row) else ():
-            name = alias.name.casefold()
-            if name not in speakers and _can_help(alias, question):
-                found[name] = max(found.get(name, alias), alias, key=_weight)
+    for alias in _given(filter(by_person, rows[:_BEST]), question):
+        name = alias.name.casefold()
+        if name not in speakers and _can_help(alias, question):
+            found[name] = max(found.get(name, alias), alias, key=_weight)
     most = max(map(_weight, found.values()), default=0.0)
     return tuple(it for it in found.values() if _weight(it) == most)[:MOST]
 
@@ -160,12 +159,13 @@ def _weight(alias: Alias) -> float:
     return sum(map(worth, alias.words)) + len(alias.people)
 
 
-def _given(row: Row, question: Question) -> Iterator[Alias]:
-    """The names that a row gives to what a question speaks of."""
+def _given(rows: Iterable[Row], question: Question) -> Iterator[Alias]:
+    """The names that rows give to what a question speaks of."""
     names = {word for it in question.people if it[0] == "@" for word in content(it[1:])}
     asked = frozenset(question.words)
     places = asked & {*content(institutions(question.topic))}
-    for it in namings(row.content):
+    pairs = ((row, it) for row in rows for it in namings(row.content))
+    for row, it in pairs:
         for words_of in (it.said, f"{it.before} {it.said}"):
             words = asked & {*content(words_of)}
             both = question.people & people_of(words_of)

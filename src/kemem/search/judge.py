@@ -227,7 +227,7 @@ def _trust(about: Features) -> float:
 def weigh(columns: Mapping[str, Column], weights: Mapping[str, float]) -> Column:
     """The weighted sum of columns; features without a weight do not count."""
     names = [name for name in weights if name in columns]
-    parts = np.array([columns[name] for name in names])
+    parts = np.concatenate([columns[name] for name in names]).reshape(len(names), -1)
     parts *= np.array([weights[name] for name in names])[:, np.newaxis]
     return np.asarray(parts.sum(axis=0) + weights.get("bias", 0.0))
 
@@ -252,7 +252,7 @@ def answer_features(columns: Features, values: Column) -> Features:
     order = np.argsort(-values, kind="stable")
     best, other = order[0], order[min(1, len(order) - 1)]
     shares = np.exp(values) / np.exp(values).sum()
-    top = {name: float(column[best]) for name, column in columns.items()}
+    top = {name: column[best : best + 1] for name, column in columns.items()}
     figures = {
         "share": float(shares[best]),
         "margin": float(values[best] - values[other]),
@@ -264,6 +264,7 @@ def answer_features(columns: Features, values: Column) -> Features:
         "most_fit": float(columns["fit"].max()) if "fit" in columns else 0.0,
     }
     few = 1 / len(values)  # among few rows chance brings none near to the question
-    figures |= {"few": few, "few_coverage": few * top["coverage"]}
-    figures |= {"few_similarity": few * top["similarity"], "few_fit": few * top.get("fit", 0.0)}
-    return {name: np.array([value]) for name, value in (figures | top).items()}
+    figures["few"] = few
+    for name in ("coverage", "similarity", "fit"):
+        figures[f"few_{name}"] = few * float(columns[name][best]) if name in columns else 0.0
+    return {name: np.array([value]) for name, value in figures.items()} | top

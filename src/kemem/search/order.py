@@ -5,6 +5,7 @@ What one row is to the others that are about the same: later, earlier, a change,
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from kemem.search.features import Candidate, Column, Features, flags, sittings, 
 from kemem.text.reading import Question, read
 
 _IN_ANY_TIME = ("later_alike", "earlier_alike", "earlier_shared")
+_AROUND_EVENT = ("event", "before_event", "after_event", "just_before_event")
 
 
 def order_features(
@@ -105,6 +107,8 @@ def _beside_others(
 
 def _around_event(question: Question, candidates: Sequence[Candidate], weight: Column) -> Features:
     """Where rows stand in time beside an event that the question names: "before the move"."""
+    if not (question.before and question.past):
+        return dict.fromkeys(_AROUND_EVENT, np.zeros(len(candidates)))
     times = np.array([it.said for it in candidates])
     words = [question.before & read(it.row.content).words for it in candidates]
     most = max(map(len, words))
@@ -113,13 +117,9 @@ def _around_event(question: Question, candidates: Sequence[Candidate], weight: C
     ahead = flags([first is not None and ts < first for ts in times])
     after = flags([first is not None and ts > first for ts in times])
     likely = [at for at in np.argsort(times, kind="stable") if ahead[at] and weight[at] > 0.05]
-    columns = {
-        "event": told * (1 - ahead),
-        "before_event": ahead,
-        "after_event": after * (1 - told),
-    }
-    columns |= {"just_before_event": _only(len(times), likely[-1:])}
-    return {name: column * float(question.past) for name, column in columns.items()}
+    before = _only(len(times), likely[-1:])
+    columns = (told * (1 - ahead), ahead, after * (1 - told), before)
+    return dict(zip(_AROUND_EVENT, columns, strict=True))
 
 
 def _equal(values: Sequence[str]) -> NDArray[np.bool_]:
@@ -140,8 +140,9 @@ def _shared_words(question: Question, candidates: Sequence[Candidate]) -> Column
     """
     asked = {*question.words}
     texts = [read(it.row.content).words - asked for it in candidates]
-    numbers: dict[str, int] = {}
-    words = np.array([numbers.setdefault(it, len(numbers)) for text in texts for it in text], int)
+    said = [*chain.from_iterable(texts)]
+    numbers = {word: number for number, word in enumerate(dict.fromkeys(said))}
+    words = np.fromiter(map(numbers.__getitem__, said), np.intp, len(said))
     rows = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
     count = np.bincount(words, minlength=len(numbers))
     weights = np.array([*map(worth, numbers)]) * np.log1p(len(texts) / count)

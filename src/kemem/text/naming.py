@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from kemem.text.lexicon import Lexicon, load
@@ -49,8 +49,8 @@ def namings(text: str) -> tuple[Naming, ...]:
 
 
 def _in_sentence(sentence: str) -> Iterator[Naming]:
-    for kind in of_scripts(sentence, _PATTERNS):
-        for match in _lexicon().pattern(kind).finditer(sentence):
+    for kind, pattern in _patterns(*of_scripts(sentence, ("EN", "ZH"))):
+        for match in pattern.finditer(sentence):
             name = match["name"].strip("\"'“”‘’ ")
             first, *_ = name.split() or [""]
             if len(name) < 2 or first in NAMELESS | _NO_NAMES or first.lower() in STOP_WORDS:
@@ -114,6 +114,11 @@ def institutions(text: str) -> str:
     """The words of a text for companies, schools and the like.  "my son's school" -> school"""
     patterns = (_lexicon().pattern(name) for name in ("EN_INSTITUTION", "ZH_INSTITUTION"))
     return " ".join(match[0] for pattern in patterns for match in pattern.finditer(text))
+
+
+@cache
+def _patterns(*languages: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((it, _lexicon().pattern(it)) for it in _PATTERNS if it[:2] in languages)
 
 
 def _lexicon() -> Lexicon:
