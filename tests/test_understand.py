@@ -58,7 +58,7 @@ def test_a_question_has_few_parts() -> None:
 @each("mode", get_args(Mode))
 def test_only_hybrid_search_puts_a_question_to_the_talk(mode: Mode) -> None:
     """Words alone must be held; a query that demands is taken at its word."""
-    for text in ("晴天。住哪？", "Sunny. Where do I live?"):
+    for text in ("要去露营。应该带什么？", "Rain all week. What should I do next?"):
         asked = understand(text, NOW, mode)
         assert (asked.query.conversation is not None) == bool(asked.parts) == (mode == "hybrid")
     for text in ("火锅 AND 清汤", "hotpot NOT tea", '"不吃辣" AND 火锅'):

@@ -85,7 +85,8 @@ async def search(
     query = await _understood(partial(understand, text, now, mode, keywords, field), text)
     if past and query.question:
         query = replace(query, question=replace(query.question, past=True, topics=frozenset()))
-    past = past or is_about_past(text, now, query.times)
+    asked = query.whole.text if query.question else text
+    past = past or is_about_past(asked, now, query.times)
     where = replace(where, valid_at=None if past else where.valid_at or now)
     depth = max(most * _DEPTH, MAX_PAGE if count else _LEAST)
     reranker, asks = deps.reranker if reranked else None, query.question is not None
@@ -104,15 +105,15 @@ async def search(
         response = replace(response, rows=unexpired(response.rows, now))
 
     def finish(hits: Sequence[Hit]) -> tuple[int, list[Hit]]:
-        hits = hits if past else _true_first(hits, query, response, text, now)
+        hits = hits if past else _true_first(hits, query, response, asked, now)
         hits = [hit for hit in hits if hit.score >= threshold and hit.score > 0]
         best = by_votes(hits, found.response.lines, text, found.request, now, most)
         words = query.query if explain else None
         return len(hits), [present(it, response.contexts, words, hops) for it in best]
 
-    read = text if reranked and deps.reads else None
+    read = asked if reranked and deps.reads else None
     judging = partial(_in_order, query, found, hops, *_candidates(ranked, response, now), read)
-    total, best = await _finished(judging, finish, text, reranker)
+    total, best = await _finished(judging, finish, asked, reranker)
     language: Literal["zh", "en"] = "zh" if is_chinese(text) else "en"
     until = next_end(response.rows.values(), now)
     return Memories(tuple(best), None, found.missing, language, total * count, past, until)

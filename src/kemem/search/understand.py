@@ -11,6 +11,7 @@ from kemem.errors import InvalidArgument
 from kemem.records import Micros
 from kemem.records.times import to_datetime
 from kemem.text import query as words
+from kemem.text.asked import asked_in
 from kemem.text.query import AnyOf, Query, asks, spoken_by
 from kemem.text.reading import Question, read_question, seeks_answer
 from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, Token, is_cjk, tokens
@@ -82,7 +83,9 @@ def understand(
     query, parts, clock = words.parse(content, field), list[Part](), to_datetime(now)
     question = None
     if mode == "hybrid" and isinstance(query.root, AnyOf):
-        if not transcript and len(text) <= _PLAIN and seeks_answer(text):
+        asked = text if transcript else asked_in(text)
+        if not transcript and len(asked) <= _PLAIN and seeks_answer(asked):
+            content = text = asked
             question = read_question(text, clock)
             query = words.plain(question.terms)
         query = _in_conversation(content, query, transcript)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from kemem.records import Micros
 from kemem.records.times import to_datetime
+from kemem.text.asked import asked_in
 from kemem.text.reading import asks_for_past
 from kemem.text.when import TimePhrase, speaks_of_plans, time_phrases
 
@@ -15,6 +16,7 @@ def is_about_past(text: str, now: Micros, times: Iterable[TimePhrase] | None = N
 
     `times` are those of the text, where they are known already.
     """
+    text = asked_in(text[:_READ])
     if times is None:
-        times = time_phrases(text[:_READ], to_datetime(now), speaks_of_plans(text))
+        times = time_phrases(text, to_datetime(now), speaks_of_plans(text))
     return asks_for_past(text) or any(time.until <= now for time in times)
