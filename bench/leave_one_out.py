@@ -1,22 +1,24 @@
 """Do the tuned numbers of a search serve conversations that they were not tuned on?
 
 Each number of NUMBERS is tried with a few values while the others are as shipped. For every set
-the values are chosen on the other sets alone, and the set is asked once more with all of them:
-that is what a user may expect whose conversations nobody has seen. Sets that are one in two
-languages (madial-en, madial-zh) are left out together. What ships was itself chosen on these sets,
-so a number that is not in the list still gains by it.
+the values are chosen on the other sets alone, and all its questions are asked with them: that is
+what a user may expect whose conversations nobody has seen. Sets that are one in two languages
+(madial-en, madial-zh) are left out together. Sets of another file may help to choose. What ships
+was itself chosen on these sets, so a number that is not in the list still gains by it.
 """
 
+import asyncio
 import random
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
-from typing import Any
+from multiprocessing import get_context
+from typing import Any, NamedTuple
 
-from bench.ablation import NO_ASKING, NO_OPENING, NO_READER, NO_SPEAKER, Switch, switched
+from bench.ablation import NO_OPENING, NO_READER, NO_SPEAKER, Switch, switched
 from bench.retrievers import RETRIEVERS, Ask, Query
 from bench.scoring import JUDGED, MAIN, evidence, interval, mean, score, texts, with_interval
 from kemem.search import fuse, reader
@@ -26,7 +28,7 @@ CHOSEN_BY = (MAIN, "ndcg@10")
 SHIPPED = "shipped"
 
 User = Mapping[str, Any]
-Choice = tuple[str, str]  # the name of a number, and that of its value
+Picks = Mapping[str, str]  # names of numbers, and of the values that they have
 
 
 def _near(steps: int) -> tuple[Switch, ...]:
@@ -37,12 +39,6 @@ def _near(steps: int) -> tuple[Switch, ...]:
 NUMBERS: Mapping[str, Mapping[str, Sequence[Switch]]] = {
     "openers (OPENING, TOPIC)": {"off": NO_OPENING, SHIPPED: ()},
     "who is named (_NAMED)": {"off": NO_SPEAKER, "0.06": ((rank, "_NAMED", 0.06),), SHIPPED: ()},
-    "what asks (_ASKING)": {
-        "off": NO_ASKING,
-        "0.9": ((rank, "_ASKING", 0.9),),
-        SHIPPED: (),
-        "0.7": ((rank, "_ASKING", 0.7),),
-    },
     "session (SESSION)": {
         "off": ((conversation, "SESSION", 0.0),),
         "0.06": ((conversation, "SESSION", 0.06),),
@@ -76,61 +72,64 @@ NUMBERS: Mapping[str, Mapping[str, Sequence[Switch]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A question, the store that it is asked of, and the messages that answer it."""
+class Asking(NamedTuple):
+    """Questions to ask of one user's messages, each with some choices of values."""
+
+    user: User
+    queries: Sequence[Query]
+    picks: Sequence[Picks]
+
+
+class Trial(NamedTuple):
+    """A question that was asked, and its metrics with each choice of values, in %."""
 
     dataset: str
-    query: Query
-    groups: Sequence[Sequence[str]]
-    ask: Ask
-
-    async def metrics(self, switches: Sequence[Switch] = ()) -> dict[str, float]:
-        """What the answer is worth with some numbers changed, in %."""
-        with switched(switches):
-            hits = await self.ask(self.query, 10)
-        return {name: 100 * it for name, it in score(self.groups, [it for it, _ in hits]).items()}
+    metrics: Sequence[Mapping[str, float]]
 
 
-class Trials:
-    """The metrics of every question under each value of each number."""
+def trials_of(asking: Asking) -> list[Trial]:
+    """Ask the questions of one user, in a process of their own."""
+    return asyncio.run(ask_all(asking))
 
-    def __init__(self, questions: Sequence[Question]) -> None:
-        self.questions = questions
-        self.shipped: list[dict[str, float]] = []
-        self.left_out: list[dict[str, float]] = []  # with the values that the other sets chose
-        self._changed: dict[Choice, list[dict[str, float]]] = defaultdict(list)
 
-    async def run(self) -> None:
-        """Ask every question with every value, then with those that the other sets chose."""
-        for at, question in enumerate(self.questions):
-            self.shipped.append(await question.metrics())
-            for number, values in NUMBERS.items():
-                for value, switches in values.items():
-                    if value != SHIPPED:
-                        self._changed[number, value].append(await question.metrics(switches))
-            if at % 50 == 0:
-                print(f"{at} of {len(self.questions)} questions", file=sys.stderr)
-        chosen = {name: self.chosen_without(name) for name in self.sets}
-        for question in self.questions:
-            picks = chosen[question.dataset].items()
-            changed = chain.from_iterable(NUMBERS[number][value] for number, value in picks)
-            self.left_out.append(await question.metrics([*changed]))
+async def ask_all(asking: Asking) -> list[Trial]:
+    """Ask the questions of one user."""
+    user, messages, trials = asking.user, texts(asking.user), list[Trial]()
+    async with RETRIEVERS["kemem"](messages) as ask:
+        for query in asking.queries:
+            groups, rows = evidence(query, messages), []
+            for picks in asking.picks:
+                changed = chain.from_iterable(NUMBERS[it][value] for it, value in picks.items())
+                rows.append(await metrics_of(query, groups, ask, [*changed]))
+            trials.append(Trial(user["dataset"], rows))
+    print(f"{user['user']}: {len(trials)} questions", file=sys.stderr)
+    return trials
+
+
+async def metrics_of(
+    query: Query, groups: Sequence[Sequence[str]], ask: Ask, switches: Sequence[Switch]
+) -> dict[str, float]:
+    """What the answer to a question is worth with some numbers changed, in %."""
+    with switched(switches):
+        hits = await ask(query, 10)
+    return {name: 100 * it for name, it in score(groups, [it for it, _ in hits]).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Chooser:
+    """The questions that values are chosen by, asked with every value of every number."""
+
+    trials: Sequence[Trial]
 
     @property
     def sets(self) -> list[str]:
-        return [*dict.fromkeys(it.dataset for it in self.questions)]
+        return [*dict.fromkeys(it.dataset for it in self.trials)]
 
-    def of(self, number: str, value: str) -> list[dict[str, float]]:
-        """The metrics of all questions with one value."""
-        return self.shipped if value == SHIPPED else self._changed[number, value]
+    def values(self, at: int, name: str, metric: str) -> list[float]:
+        """One metric of the questions of a set with the choice at a place of CHOICES."""
+        return [it.metrics[at][metric] for it in self.trials if it.dataset == name]
 
-    def values(self, rows: Sequence[Mapping[str, float]], name: str, metric: str) -> list[float]:
-        """One metric of the questions of a set."""
-        pairs = zip(self.questions, rows, strict=True)
-        return [row[metric] for question, row in pairs if question.dataset == name]
-
-    def chosen_without(self, name: str) -> dict[str, str]:
+    def without(self, name: str) -> dict[str, str]:
         """The value of each number that is best on the sets of other families."""
         others: dict[str, list[str]] = defaultdict(list)
         for other in self.sets:
@@ -138,9 +137,9 @@ class Trials:
                 others[family(other)].append(other)
 
         def worth(number: str, value: str) -> float:
-            rows = self.of(number, value)
+            at = place(number, value)
             by_family = (
-                mean([mean(self.values(rows, it, metric)) for it in own for metric in CHOSEN_BY])
+                mean([mean(self.values(at, it, metric)) for it in own for metric in CHOSEN_BY])
                 for own in others.values()
             )
             return round(mean([*by_family]), 6)
@@ -151,83 +150,112 @@ class Trials:
         }
 
 
+def choices() -> list[Picks]:
+    """What is tried: all as shipped, then each other value of each number alone."""
+    changed = (
+        {number: value}
+        for number, values in NUMBERS.items()
+        for value in values
+        if value != SHIPPED
+    )
+    return [{}, *changed]
+
+
+def place(number: str, value: str) -> int:
+    """Where a value stands among the choices."""
+    return 0 if value == SHIPPED else choices().index({number: value})
+
+
 def family(dataset: str) -> str:
     """A set without its language.  madial-zh -> madial"""
     return dataset.partition("-")[0]
 
 
-def sampled(users: Sequence[User], most: int) -> dict[str, list[Query]]:
-    """Up to `most` questions that have an answer, by users: as many of each as there are."""
-    queues = []
-    for user in users:
-        queries = [it for it in user["queries"] if evidence(it, texts(user))]
-        random.Random(0).shuffle(queries)
-        queues.append([(user["user"], query) for query in queries])
-    in_turn = (it for turn in zip_longest(*queues) for it in turn if it)
-    chosen: dict[str, list[Query]] = defaultdict(list)
-    for name, query in islice(in_turn, most):
-        chosen[name].append(query)
-    return chosen
-
-
-async def leave_one_out(users: Iterable[User], most: int) -> Iterator[str]:
-    """The tables, after asking up to `most` questions of each set."""
+def sampled(users: Sequence[User], most: int) -> list[tuple[User, list[Query]]]:
+    """Up to `most` questions of each set that have an answer, spread over its users."""
     by_set: dict[str, list[User]] = defaultdict(list)
     for user in users:
         by_set[user["dataset"]].append(user)
-    if len({*map(family, by_set)}) < 2:
-        raise SystemExit(f"leaving one set out takes two or more, not {', '.join(by_set)}")
-    questions = []
-    async with AsyncExitStack() as stores:
-        for dataset, members in by_set.items():
-            chosen = sampled(members, most)
-            for user in members:
-                messages = texts(user)
-                ask = await stores.enter_async_context(RETRIEVERS["kemem"](messages))
-                questions += [
-                    Question(dataset, query, evidence(query, messages), ask)
-                    for query in chosen[user["user"]]
-                ]
-                print(f"{user['user']}: {len(messages)} messages", file=sys.stderr)
-        trials = Trials(questions)
-        await trials.run()
-    return chain(report(trials), [""], report_numbers(trials))
+    some = []
+    for members in by_set.values():
+        queues = list[list[tuple[int, Query]]]()
+        for at, user in enumerate(members):
+            queries = _answerable(user)
+            random.Random(0).shuffle(queries)
+            queues.append([(at, query) for query in queries])
+        in_turn = (it for turn in zip_longest(*queues) for it in turn if it)
+        chosen: dict[int, list[Query]] = defaultdict(list)
+        for at, query in islice(in_turn, most):
+            chosen[at].append(query)
+        some += [(members[at], queries) for at, queries in chosen.items()]
+    return some
 
 
-def report(trials: Trials) -> Iterator[str]:
+def _answerable(user: User) -> list[Query]:
+    """The questions of a user that have an answer."""
+    messages = texts(user)
+    return [it for it in user["queries"] if evidence(it, messages)]
+
+
+async def leave_one_out(
+    users: Iterable[User], helpers: Iterable[User], most: int, processes: int
+) -> Iterator[str]:
+    """The tables: values are chosen by up to `most` questions a set, and all are asked with them.
+
+    The sets of `helpers` help to choose, and are not reported.
+    """
+    members = [*users]
+    sets = {it["dataset"] for it in members}
+    everyone = [*members, *(it for it in helpers if it["dataset"] not in sets)]
+    if len({family(it["dataset"]) for it in everyone}) < 2:
+        names = ", ".join(dict.fromkeys(it["dataset"] for it in everyone))
+        raise SystemExit(f"leaving one set out takes two or more, not {names}")
+    some = [Asking(user, queries, choices()) for user, queries in sampled(everyone, most)]
+    chooser = Chooser(await _asked(some, processes))
+    chosen = {name: chooser.without(name) for name in chooser.sets if name in sets}
+    every = [Asking(it, _answerable(it), [chosen[it["dataset"]], {}]) for it in members]
+    return chain(report(await _asked(every, processes)), [""], report_numbers(chooser, chosen))
+
+
+async def _asked(askings: Sequence[Asking], processes: int) -> list[Trial]:
+    """The trials of all users; the longest histories begin, so that no process waits for one."""
+    askings = sorted(askings, key=lambda it: -len(it.user["messages"]) * len(it.queries))
+    if processes == 1:
+        return [trial for it in askings for trial in await ask_all(it)]
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        return [trial for trials in pool.map(trials_of, askings) for trial in trials]
+
+
+def report(trials: Sequence[Trial]) -> Iterator[str]:
     """Each set with what the others chose, then as shipped."""
     heads = [f"{metric}, {how}" for how in ("left out", SHIPPED) for metric in JUDGED]
     yield "| set | n | " + " | ".join(heads) + " |"
     yield "|---" * (2 + len(heads)) + "|"
-    for name in trials.sets:
-        columns = [
-            trials.values(rows, name, metric)
-            for rows in (trials.left_out, trials.shipped)
-            for metric in JUDGED
-        ]
-        yield f"| {name} | {len(columns[0])} | " + " | ".join(map(with_interval, columns)) + " |"
+    for name in sorted({it.dataset for it in trials}):
+        own = [it.metrics for it in trials if it.dataset == name]
+        columns = [[row[at][metric] for row in own] for at in (0, 1) for metric in JUDGED]
+        yield f"| {name} | {len(own)} | " + " | ".join(map(with_interval, columns)) + " |"
 
 
-def report_numbers(trials: Trials) -> Iterator[str]:
+def report_numbers(chooser: Chooser, chosen: Mapping[str, Picks]) -> Iterator[str]:
     """What each value changes, and for which sets the others chose it."""
-    chosen = {name: trials.chosen_without(name) for name in trials.sets}
     yield f"Change of {' / '.join(JUDGED)} against what ships; * where its 95 % interval is not 0:"
     yield ""
-    yield "| number | value | " + " | ".join(trials.sets) + " | chosen without |"
-    yield "|---" * (3 + len(trials.sets)) + "|"
+    sets = sorted(chooser.sets)
+    yield "| number | value | " + " | ".join(sets) + " | chosen without |"
+    yield "|---" * (3 + len(sets)) + "|"
     for number, values in NUMBERS.items():
         for value in values:
-            rows = trials.of(number, value)
-            cells = [_changes(trials, rows, name) for name in trials.sets]
-            by = [name for name in trials.sets if chosen[name][number] == value]
+            cells = [_changes(chooser, place(number, value), name) for name in sets]
+            by = [name for name in sorted(chosen) if chosen[name][number] == value]
             yield f"| {number} | {value} | " + " | ".join([*cells, ", ".join(by)]) + " |"
 
 
-def _changes(trials: Trials, rows: Sequence[Mapping[str, float]], name: str) -> str:
+def _changes(chooser: Chooser, at: int, name: str) -> str:
     """How the metrics of a set differ from those as shipped."""
     cells = []
-    for metric in JUDGED if rows is not trials.shipped else ():
-        both = (trials.values(it, name, metric) for it in (rows, trials.shipped))
+    for metric in JUDGED if at else ():
+        both = (chooser.values(it, name, metric) for it in (at, 0))
         changes = [now - before for now, before in zip(*both, strict=True)]
         low, high = interval(changes)
         cells.append(f"{mean(changes):+.1f}" + "*" * (low > 0 or high < 0))

@@ -2,7 +2,8 @@
 
 python -m bench.retrieval --data PATH [--datasets locomo,madial-zh] [--system kemem]
     [--questions madial-en] [--candidates] [--save FILE] [--against FILE] [--quality FILE]
-python -m bench.retrieval --data PATH --leave-one-out [N]    # bench/leave_one_out.py
+python -m bench.retrieval --data PATH --leave-one-out [N] [--helpers PATH] [--processes N]
+    # bench/leave_one_out.py
 
 PATH is a file of conversations, one user a line as JSON (or gzipped): messages with message_id,
 ts, role, speaker, session, content; queries with query, evidence_groups, answerable, ts, when the
@@ -254,8 +255,10 @@ async def main(arguments: Sequence[str] | None = None) -> None:
         nargs="?",
         const=120,
         metavar="N",
-        help="ask N questions of each set (120) with numbers that were chosen on the others",
+        help="ask each set with numbers that were chosen on N questions (120) of each other set",
     )
+    parser.add_argument("--helpers", type=Path, help="sets that help to choose these numbers")
+    parser.add_argument("--processes", type=int, default=1, help="how many ask at the same time")
     parser.add_argument("--candidates", action="store_true", help="as in a very large space")
     parser.add_argument("--save", type=Path, help="keep every answer here")
     parser.add_argument("--against", type=Path, help="compare with answers that were kept")
@@ -266,7 +269,9 @@ async def main(arguments: Sequence[str] | None = None) -> None:
         if most < 1 or chosen.system != "kemem":
             wrong = f"{most} of {chosen.system}"
             parser.error(f"--leave-one-out takes one or more questions of kemem, not {wrong}")
-        print(*await leave_one_out(users(chosen.data, datasets), most), sep="\n")
+        helpers = users(chosen.helpers, ()) if chosen.helpers else ()
+        sets = users(chosen.data, datasets)
+        print(*await leave_one_out(sets, helpers, most, chosen.processes), sep="\n")
         return
     answers: list[Answer] = []
     stored: list[Stored] = []

@@ -1,7 +1,7 @@
 """Does a memory answer with what is true now? No LLM is involved.
 
 python -m bench.truth --data PATH [--system kemem,words,bm25,newest,chroma,mem0]
-    [--save FILE] [--against FILE] [--quality FILE] [--fails]
+    [--frames FILE] [--save FILE] [--against FILE] [--quality FILE] [--fails]
 
 PATH is a file of lives, one a line as JSON: id, lang, category; messages with role, content, ts and
 session_id; questions with question, now, answerable, gold (or gold_all, a list for each of several
@@ -9,6 +9,8 @@ messages that are needed) and stale: strings that mark a right answer and an out
 goes into a fresh store through the public API, session by session, with the clock of its messages;
 a question is asked with the clock at its `now`. --fails prints what was answered wrongly, --save
 keeps every answer, and --against compares with answers that were kept, question by question.
+With --frames (bench/data/frames) questions are asked bare, and as a chat may ask them: among small
+talk, with thanks, in a hurry.
 Intervals are by bootstrap over lives, since the questions of one life hang together. What --quality
 writes, `kemem admin quality FILE` keeps for the dashboard.
 """
@@ -29,7 +31,7 @@ from typing import Any, TypeVar
 
 from bench.environment import WorkerFailed
 from bench.report import table
-from bench.truth_systems import CALIBRATED, SYSTEMS, Life, Question, Reply, read_truth
+from bench.truth_systems import CALIBRATED, SYSTEMS, Life, Question, Reply, in_frames, read_truth
 from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
 
@@ -286,6 +288,7 @@ async def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.truth", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the file of lives")
     parser.add_argument("--system", default="kemem", help=f"of {', '.join(SYSTEMS)}, by commas")
+    parser.add_argument("--frames", type=Path, help="turns of a chat to ask the questions in")
     parser.add_argument("--save", type=Path, help="keep every answer here")
     parser.add_argument("--against", type=Path, help="compare with answers that were kept")
     parser.add_argument("--quality", type=Path, help="write the figures, for kemem admin quality")
@@ -297,6 +300,7 @@ async def main(arguments: Sequence[str] | None = None) -> None:
     if not chosen.data.is_file():
         parser.error(f"--data must be a file, not {chosen.data}")
     lives, answers, unmeasured = read_truth(chosen.data), list[Answer](), list[str]()
+    lives = in_frames(lives, chosen.frames) if chosen.frames else lives
     for system in systems:
         try:
             async with aclosing(measure(system, lives)) as rows:

@@ -5,7 +5,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
@@ -78,6 +78,27 @@ def read_truth(path: Path) -> list[Life]:
             questions.append(Question(it["question"], now, texts, tuple(it["stale"])))
         lives.append(Life(item["id"], item["lang"], item["category"], messages, (*questions,)))
     return lives
+
+
+def in_frames(lives: Sequence[Life], path: Path) -> list[Life]:
+    """Each life with its questions bare, and in a turn of each kind; the kind is its category."""
+    frames: dict[tuple[str, str], list[str]] = {(it, "bare"): ["{q}"] for it in ("en", "zh")}
+    for line in path.read_text("utf-8").splitlines():
+        frame = json.loads(line)
+        frames.setdefault((frame["lang"], frame["kind"]), []).append(frame["frame"])
+    framed, at = list[Life](), 0
+    for life in lives:
+        for (language, kind), some in frames.items():
+            if language != life.language:
+                continue
+            questions = []
+            for question in life.questions:
+                at += 1
+                text = some[at % len(some)].replace("{q}", question.text)
+                questions.append(replace(question, text=text))
+            name = f"{life.name} {kind}"
+            framed.append(replace(life, name=name, category=kind, questions=tuple(questions)))
+    return framed
 
 
 @dataclass(frozen=True, slots=True)

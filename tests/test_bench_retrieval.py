@@ -9,8 +9,8 @@ import pytest
 
 from bench import leave_one_out, retrieval
 from bench.ablation import Switch, switched
-from bench.leave_one_out import Question
 from bench.retrieval import Answer, compared, reliability, runs, session_score
+from bench.retrievers import Ask, Query
 from bench.scoring import JUDGED, score
 from kemem.search import fuse
 from kemem.serve.telemetry.journal import parse_runs
@@ -169,9 +169,11 @@ async def test_a_set_is_asked_with_what_the_others_chose(
 ) -> None:
     """Words alone serve the one set, meaning alone the other: each is left with the wrong one."""
 
-    async def metrics(question: Question, switches: Sequence[Switch] = ()) -> dict[str, float]:
-        assert question.groups == [["m1"]]
-        wanted = {"small-zh": "words", "large-en": "meaning"}[question.dataset]
+    async def metrics_of(
+        query: Query, groups: Sequence[Sequence[str]], ask: Ask, switches: Sequence[Switch]
+    ) -> dict[str, float]:
+        assert groups == [["m1"]]
+        wanted = {QUESTIONS["zh"]: "words", QUESTIONS["en"]: "meaning"}[query["query"]]
         values = [value for *_, value in switches]
         return dict.fromkeys(JUDGED, 100.0 * (values == [wanted]))
 
@@ -179,16 +181,16 @@ async def test_a_set_is_asked_with_what_the_others_chose(
     data.write_text(text, "utf-8")
     switches = {name: ((rank, "K1", name),) for name in ("words", "meaning")}
     monkeypatch.setattr(leave_one_out, "NUMBERS", {"weight": {**switches, "shipped": ()}})
-    monkeypatch.setattr(Question, "metrics", metrics)
+    monkeypatch.setattr(leave_one_out, "metrics_of", metrics_of)
     await retrieval.main(["--data", str(data), "--leave-one-out", "5"])
     printed = capsys.readouterr().out
     assert printed.count("| 1 | 0.0, 0.0 … 0.0 | ") == 2
     assert (
-        "| weight | words | +100.0* / +100.0* / +100.0* | +0.0 / +0.0 / +0.0 | large-en |"
+        "| weight | words | +0.0 / +0.0 / +0.0 | +100.0* / +100.0* / +100.0* | large-en |"
         in printed
     )
     assert (
-        "| weight | meaning | +0.0 / +0.0 / +0.0 | +100.0* / +100.0* / +100.0* | small-zh |"
+        "| weight | meaning | +100.0* / +100.0* / +100.0* | +0.0 / +0.0 / +0.0 | small-zh |"
         in printed
     )
 
@@ -201,7 +203,20 @@ async def test_two_languages_of_a_set_are_left_out_together(data: Path) -> None:
 def test_sampled_questions_are_spread_over_users() -> None:
     many = user("en") | {"queries": [{**user("en")["queries"][0], "qid": f"q{at}"} for at in "123"]}
     chosen = leave_one_out.sampled([many | {"user": "ann"}, user("en") | {"user": "bob"}], 3)
-    assert {name: len(some) for name, some in chosen.items()} == {"ann": 2, "bob": 1}
+    assert {it["user"]: len(some) for it, some in chosen} == {"ann": 2, "bob": 1}
+
+
+async def test_sets_of_another_file_help_to_choose(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are a family of their own, asked by several processes, and not reported."""
+    helpers = tmp_path / "helpers.jsonl"
+    helpers.write_text(json.dumps(user("en") | {"dataset": "other-en"}), "utf-8")
+    given = ["--data", str(data), "--datasets", "small-zh", "--leave-one-out", "1"]
+    await retrieval.main([*given, "--helpers", str(helpers), "--processes", "2"])
+    tables = capsys.readouterr().out.split("\n\n")
+    assert "| small-zh | 1 | 100.0" in tables[0] and "other-en" not in tables[0]
+    assert "| other-en | small-zh | chosen without |" in tables[2]
 
 
 def test_every_value_can_be_set_while_a_question_is_asked() -> None:

@@ -66,7 +66,8 @@ def _chinese_starts(sentence: str) -> Iterator[int]:
         clauses = [it for it in border.split(sentence[: match.start()]) if it]
         lead = clauses[-1] if clauses else ""
         about = _pattern("ZH_ABOUT").search(lead) or shows(lead, "asks")
-        if not lead or (_pattern("ZH_TALK").search(lead) and not about):
+        whole = match[0][0] in "：:" or _pattern("ZH_WHOM").search(sentence, match.end())
+        if whole and (not lead or (_pattern("ZH_TALK").search(lead) and not about)):
             yield match.end()
 
 
