@@ -115,12 +115,13 @@ def features(
     """What speaks for and against each candidate by itself."""
     readings = [read(it.row.content) for it in candidates]
     contexts = [[read(message.content) for message in it.context.before] for it in candidates]
+    speakers = [speaker_of(it.row) for it in candidates]
     person = flags([it.by_person for it in candidates])
     asked = flags([_answers_question(it) for it in candidates])
     columns = _by_signals(np.array([it.score for it in candidates]))
-    columns |= _by_words(question, candidates, readings, contexts)
+    columns |= _by_words(question, speakers, readings, contexts)
     columns |= _by_vectors(vector, candidates)
-    columns |= _by_people(question, candidates, readings, contexts)
+    columns |= _by_people(question, candidates, speakers, readings, contexts)
     columns |= _by_time(question, candidates)
     columns |= _by_form(question, readings)
     coverage, context = columns["coverage"], columns["context_coverage"]
@@ -171,12 +172,11 @@ def _asks(text: str) -> bool:
 
 def _by_words(
     question: Question,
-    candidates: Sequence[Candidate],
+    speakers: Sequence[str],
     readings: Sequence[Reading],
     contexts: Sequence[Sequence[Reading]],
 ) -> Features:
     """Which share of the question's words a row has; a word that many rows have tells less."""
-    speakers = [speaker_of(it.row) for it in candidates]
     names = {name: frozenset(content(name)) for name in {*speakers}}
     size, asked = len(readings), frozenset(question.words)
     own = [(it.words, names[name]) for it, name in zip(readings, speakers, strict=True)]
@@ -280,12 +280,12 @@ def speaker_of(row: Row) -> str:
 def _by_people(
     question: Question,
     candidates: Sequence[Candidate],
+    speakers: Sequence[str],
     readings: Sequence[Reading],
     contexts: Sequence[Sequence[Reading]],
 ) -> Features:
     """Whether a row speaks of those whom the question is about, by whatever name."""
     names: dict[str, str] = {}
-    speakers = [speaker_of(it.row) for it in candidates]
     for it, speaker in zip(candidates, speakers, strict=True):
         if speaker:
             names[speaker] = f"@{speaker}"

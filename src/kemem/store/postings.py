@@ -36,7 +36,7 @@ _SHARE = 250  # those that one of so many rows has
 _LONGEST = 64  # characters of a phrase that is stored
 _AT_ONCE = 64  # phrases that are looked up together
 _FEW = 64  # rows that are removed from a block; with more of them it goes
-_COMMON = 500  # rows; phrases of fewer are looked up fast enough
+_COMMON = 100  # rows; phrases of fewer are looked up fast enough
 _REMEMBERED = 512  # phrases of a space
 _BUILT = ""  # in the place of a phrase: those that are common are stored
 

@@ -441,10 +441,10 @@ class _Ranked:
 
     def _matches(self, head: Scored, after: Rank | None) -> tuple[Match, ...]:
         """The head of a ranking in its final order: best score, then newest, then by name."""
-        columns = (head.rows.tolist(), self._times[head.rows].tolist(), head.scores.tolist())
-        rows = zip(*columns, strict=True)
-        matches = [Match._make((*self._keys[row], time, score)) for row, time, score in rows]
-        places = [it[3:] for it in matches]
+        keys = map(self._keys.__getitem__, head.rows.tolist())
+        places = [*zip(head.scores.tolist(), self._times[head.rows].tolist(), strict=True)]
+        pairs = zip(keys, places, strict=True)
+        matches = [Match(*key, time, score) for key, (score, time) in pairs]
         if any(map(eq, places, places[1:])):  # the head is in order but for those that are level
             matches.sort(key=lambda it: (-it.score, -it.ts, it.id, it.agent_id, it.user_id))
         if after is not None:
