@@ -230,3 +230,59 @@ def test_a_mother_in_law_is_no_mother(memory: Memory) -> None:
     tell(memory, ["My mother-in-law is Soraya", "Soraya lives in Leeds", *FILL["en"], own])
     memory.run_jobs()
     assert memory.hybrid_search("Where does my mother live?", "u")[0].memory == own
+
+
+DESCRIBED = [
+    (
+        ["My friend Kaya moved to Oslo in March", "Kaya works as a nurse at the harbour clinic"],
+        "What does my friend who moved to Oslo do for work?",
+    ),
+    (
+        ["Tom from the office lives in Leeds", "Tom's birthday is on 3 May"],
+        "When is the birthday of the colleague who lives in Leeds?",
+    ),
+    (
+        ["The summer fair takes place in Ghent", "The summer fair costs 20 euros"],
+        "How much does the event that takes place in Ghent cost?",
+    ),
+    (["我舅舅上周满60岁了", "我舅舅是个厨师"], "那个满60岁的人是做什么的？"),
+    (["小林是我的大学同学，在做保险", "小林的电话是13800001111"], "做保险的那个同学电话多少？"),
+    (["孙志宏是我的上司，工作地是杭州", "我上司今年五十岁"], "那个在杭州工作的人，他多大了？"),
+    (["读书会的地点是北京", "读书会的主题是唐诗"], "那个地点是北京的活动，主题是什么？"),
+]
+
+
+@pytest.mark.parametrize(("texts", "question"), DESCRIBED)
+def test_who_is_described_is_found_by_what_describes_them(
+    memory: Memory, texts: list[str], question: str
+) -> None:
+    """What describes them comes next, and `why` shows the hop."""
+    language = "en" if question.isascii() else "zh"
+    more = {"en": ["Kay lives in Porto", "My aunt bakes"], "zh": ["我姑姑喜欢养花", "小周住在大连"]}
+    tell(memory, [texts[0], *FILL[language], *more[language], texts[1]])
+    first, second, *_ = memory.search(question, "u", explain=True)
+    assert [first.id, second.id] == [texts[1], texts[0]]
+    assert any(line.startswith("hop: ") and texts[0] in line for line in first.why)
+
+
+@pytest.mark.parametrize(
+    ("texts", "question"),
+    [
+        # Two may be meant.
+        (
+            ["Ann moved to Lyon", "Ben moved to Lyon", "Ben is fifty"],
+            "How old is the friend who moved to Lyon?",
+        ),
+        (["小周住在大连", "小吴住在大连", "小吴五十岁"], "那个住在大连的人多大了？"),
+        # What somebody tells is not about them; and an event is nobody.
+        (
+            ["My aunt told me that Carl lives in Bari", "My aunt is fifty"],
+            "How old is the man who lives in Bari?",
+        ),
+        (["跑步节的地点是大连", "跑步节有五十人"], "那个在大连的人多大了？"),
+    ],
+)
+def test_who_may_be_meant_is_not_guessed(memory: Memory, texts: list[str], question: str) -> None:
+    tell(memory, texts)
+    hits = memory.search(question, "u", explain=True)
+    assert not [line for hit in hits for line in hit.why if line.startswith("hop")]

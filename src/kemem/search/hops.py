@@ -18,6 +18,7 @@ from kemem.records import Micros, Row, Vector
 from kemem.search.features import Candidate, Column, by_person, speaker_of, worth
 from kemem.search.roles import MOST, OTHERWISE, Role, certain, roles
 from kemem.search.understand import ParsedQuery, understand
+from kemem.text.described import Description, Subject, descriptions, subject_of
 from kemem.text.naming import institutions, is_named, namings, unnamed
 from kemem.text.query import AllOf, Query, any_of
 from kemem.text.reading import Question, asks_for_past, content, people_of, read
@@ -25,6 +26,8 @@ from kemem.text.segment import is_cjk, stem, tokens
 from kemem.text.things import SEVERAL
 
 _BEST = 12  # rows that may give a name
+_COVERED = 0.5  # which share of a description a row has at least,
+_LONG = 200  # and its characters at most
 BEHIND = 0.99  # how far a row that gives a name scores of the best one that it leads to
 _OWNER = re.compile(
     r"\b(?:my|our|the|his|her|their|\w+['’]s) (?:(?!of|in|at|to|for|that)[\w-]+ ){0,2}$"
@@ -60,7 +63,35 @@ class Alias:
         return bool(self.people & people_of(text)) or _tells(self.words & read(text).words)
 
 
-Link = Alias | Role
+@dataclass(frozen=True, slots=True)
+class Described:
+    """Whom a question describes: Kaya for "the friend who moved to Oslo"."""
+
+    subject: Subject
+    words: frozenset[str]
+    said: str  # what tells so,
+    given_by: Key  # and in which row
+
+    @property
+    def name(self) -> str:
+        """What is asked about in the place of the description."""
+        return self.subject.text
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """What a row has that the hop may lead to."""
+        return self.subject.names
+
+    def leads_to(self, row: Row) -> bool:
+        """Whether a row uses one of the names."""
+        return any(is_named(it, row.content) for it in self.terms)
+
+    def speaks_of(self, text: str) -> bool:
+        """Whether a text tells what describes it."""
+        return _tells(self.words & read(text).words)
+
+
+Link = Alias | Role | Described
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +117,8 @@ async def hops_from(
     None if embedding fails. Without `deps` their vectors are not wanted.
     """
     # "Dario's wife" is Lucille, before Dario is "my friend".
-    hops = [*_by_name(query, rows, now)] or [*_by_role(query, rows, now)]
+    hops = [*_by_description(query, rows, now)] or [*_by_name(query, rows, now)]
+    hops = hops or [*_by_role(query, rows, now)]
     if not hops or deps is None:
         return hops
     try:
@@ -118,6 +150,47 @@ def _by_role(query: ParsedQuery, rows: Sequence[Row], now: Micros) -> Iterator[H
     if other and other.question and query.question:
         past, original = query.question.past, query.question.original
         yield Hop(links, other, replace(other.question, past=past, original=original))
+
+
+def _by_description(query: ParsedQuery, rows: Sequence[Row], now: Micros) -> Iterator[Hop]:
+    text, links = query.whole.text, list[Described]()
+    if query.question is None or query.question.advice:
+        return
+    for it in descriptions(text)[::-1]:  # the places of those before stay as they are
+        if found := _described(it, rows):
+            link, end = found
+            text = f"{text[: it.start]}{link.name} {text[end:]}"
+            links.append(link)
+    other = understand(text, now) if links else None
+    if other and other.question:
+        past, original = query.question.past, query.question.original
+        yield Hop(tuple(links), other, replace(other.question, past=past, original=original))
+
+
+def _described(it: Description, rows: Sequence[Row]) -> tuple[Described, int] | None:
+    """Whom rows tell of what a question describes, and where that ends; None if it may be two."""
+    best, most, subjects = None, 0.0, set[str]()
+    for row in filter(by_person, rows):
+        subject, own = subject_of(row.content), read(row.content).words
+        if subject is None or len(row.content) > _LONG:
+            continue
+        if it.is_person not in (None, subject.is_person):
+            continue
+        said, end = it.said, it.end
+        if it.open:  # as far as the row says so
+            shared = [run for run in _runs(said, own) if run[1] - run[0] > 1]
+            said = said[: shared[-1][1]] if shared else ""
+            end = it.said_at + len(said)
+        words = frozenset(content(said))
+        known, all_words = sum(map(worth, words & own)), sum(map(worth, words))
+        is_named_there = any(is_named(name, it.said) for name in subject.names)
+        if is_named_there or known < most or known < _COVERED * all_words or not known:
+            continue
+        if known > most:
+            subjects.clear()
+            best, most = (Described(subject, words, row.content, key_of(row)), end), known
+        subjects.add(subject.text)
+    return best if len(subjects) == 1 else None
 
 
 def still_certain(hop: Hop, rows: Sequence[Row]) -> Hop | None:
@@ -279,6 +352,8 @@ def combined(
         if led.get(link) == best and key_of(row) == link.given_by:
             most = 1.0
         result[at] = max(result[at], min(most, after))
-        if after and not read(row.content).words - asked - {*content(link.said)}:
+        if isinstance(link, Described) and after < scores[at] / 2:
+            result[at] = max(result[at], scores[at])  # it tells who is meant, if nothing else
+        elif after and not read(row.content).words - asked - {*content(link.said)}:
             result[at] = min(result[at], after)  # it says nothing else
     return result

@@ -258,6 +258,16 @@ def people_of(text: str) -> frozenset[str]:
     return frozenset(people | {f"@{name.lower()}" for name in names if name not in NAMELESS})
 
 
+def people_words(language: str) -> str:
+    """A pattern of the words for people around somebody, the longest first."""
+    return "|".join(sorted(_lexicon().tables[f"{language}_PEOPLE"], key=len, reverse=True))
+
+
+def surnames() -> str:
+    """A pattern of Chinese surnames."""
+    return _lexicon().lines["ZH_SURNAMES"].text
+
+
 def is_about_others(note: str) -> bool:
     """Whether a note tells of somebody of the user's, or of a pet.  "User's mother has asthma" """
     names = ("EN_OF_OTHERS", "EN_HAS_PET", "ZH_OF_OTHERS", "ZH_HAS_PET")
@@ -290,8 +300,7 @@ def _lexicon() -> Lexicon:
 
 @cache
 def _people_pattern(language: str, word: str) -> re.Pattern[str]:
-    names = sorted(_lexicon().tables[f"{language}_PEOPLE"], key=len, reverse=True)
-    return re.compile(word % "|".join(names))
+    return re.compile(word % people_words(language))
 
 
 @cache
