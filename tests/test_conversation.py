@@ -32,6 +32,7 @@ class Row:
     session: int
     time: int
     voice: int  # 0 user, 1 assistant, 2 somebody else
+    asks: bool
     seen: bool
     holds: tuple[bool, ...]
     words: int = 3
@@ -42,6 +43,7 @@ ROWS = st.builds(
     st.integers(0, 2),
     st.integers(0, 30),
     st.sampled_from((0, 1, 0, 1, 2)),
+    st.booleans(),
     st.sampled_from((True, True, True, False)),
     st.tuples(*(st.booleans() for _ in WORDS)),
     st.sampled_from((0, 3, BRIEF, 2 * BRIEF, 3 * BRIEF, 100_000)),
@@ -54,6 +56,7 @@ def talk_of(rows: list[Row]) -> Conversation:
         np.array([row.session for row in rows], np.int64),
         np.array([row.time for row in rows], np.int64),
         np.array([row.voice for row in rows], np.int8),
+        np.array([row.asks for row in rows], np.bool_),
         np.array([row.words for row in rows], np.int64),
         np.array([row.seen for row in rows], np.bool_),
     )
@@ -145,9 +148,22 @@ def test_scores_of_a_talk_stay_between_0_and_1(rows: list[Row], length: float) -
 def test_what_a_message_says_counts_alike_wherever_it_stands(length: float) -> None:
     """The first message of a session, an old one and the newest score alike."""
     day = 86_400_000_000
-    rows = [Row(0, at * day, at % 2, True, (at in (0, 20, 40),)) for at in range(41)]
+    rows = [Row(0, at * day, at % 2, False, True, (at in (0, 20, 40),)) for at in range(41)]
     query = Query(WORDS[0], WORDS[:1], ConversationQuery(length, ()))
     masks = {WORDS[0]: np.array([row.holds[0] for row in rows], np.bool_)}
     lengths = np.full(len(rows), 3, np.int64)
     scores = word_scores(query, masks, lengths, conversation=talk_of(rows))
     assert scores[0] == scores[20] == scores[40] == scores.max()
+
+
+@pytest.mark.parametrize(("words", "keeps"), [(BRIEF, False), (BRIEF + 1, True)])
+def test_only_a_short_question_counts_less(words: int, keeps: bool) -> None:
+    """Who asks at length tells as well."""
+    rows = [Row(0, at, at % 2, at < 2, True, (at in (0, 9),), words) for at in range(10)]
+    query = Query(WORDS[0], WORDS[:1], ConversationQuery(0.0, ()))
+    masks = {WORDS[0]: np.array([row.holds[0] for row in rows], np.bool_)}
+    lengths = np.full(len(rows), words, np.int64)
+    scores = word_scores(query, masks, lengths, conversation=talk_of(rows))
+    some = word_scores(query, masks, lengths, None, talk_of(rows), np.array([0, 9]))
+    assert bool(scores[0] == scores[9]) is keeps
+    assert some.tolist() == scores[[0, 9]].tolist()

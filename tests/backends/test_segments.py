@@ -119,30 +119,6 @@ async def test_a_segment_goes_with_a_row_of_it(store: SqlStore, either_settings:
     await store.close()
 
 
-async def test_segments_of_another_format_are_written_again(
-    store: SqlStore, either_settings: Settings
-) -> None:
-    """Those of another version of KeMem tell nothing; what they were made of does."""
-    await put(store, range(300))
-    before = await answers(store)
-    while len(kept := await stored(store)) < 18:
-        pass
-    another = sa.update(space_segment).values(body=segments.pack([np.zeros(3, np.int8)]))
-    store._database.write(lambda it: it.execute(another.where(space_segment.c.model_no == 0)))
-    await stored(store)
-    await store.close()
-    again = open_store(either_settings)
-    assert isinstance(again, SqlStore)
-    assert await answers(again) == before and await stored(again) == kept
-    bodies = sa.select(space_segment.c.body).where(space_segment.c.model_no == 0)
-    while not all(
-        len(body) > 100
-        for body in again._database.write(lambda it: [*it.execute(bodies).scalars()]).result()
-    ):
-        pass
-    await again.close()
-
-
 async def test_segments_of_an_older_state_are_not_stored(store: SqlStore) -> None:
     """Rows went after they were read."""
     await put(store, range(10))

@@ -17,7 +17,7 @@ from kemem.records import (
     Where,
 )
 from kemem.records.batch import Applied, Batch, Job
-from kemem.text.query import Query, spoken_by
+from kemem.text.query import ASKING, Query, spoken_by
 from kemem_conformance.ram import RamStore
 from kemem_conformance.ram_ranking import Direction, Stored
 from kemem_conformance.ram_tables import Key, Tables, key
@@ -154,14 +154,24 @@ class OnlyAnswersLend(RamStore):
         return self._sees(where, row)
 
 
-class SpeakersNotMarked(RamStore):
-    """The words are indexed, the marks of who speaks are not."""
+class MarksLost(RamStore):
+    """The words are indexed, some of the marks behind them are not."""
+
+    lost: str
 
     def _arrive(self, draft: Tables, row: Row) -> None:
         super()._arrive(draft, row)
         stored = draft.rows[key(row)]
-        kept = [it for it in stored.words.split(" ") if not it.startswith(spoken_by(""))]
+        kept = [it for it in stored.words.split(" ") if not it.startswith(self.lost)]
         draft.rows[key(row)] = replace(stored, words=" ".join(kept))
+
+
+class SpeakersNotMarked(MarksLost):
+    lost = spoken_by("")
+
+
+class QuestionsNotMarked(MarksLost):
+    (lost,) = ASKING.tokens
 
 
 class OtherModelsCompared(RamStore):

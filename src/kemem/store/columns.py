@@ -23,8 +23,9 @@ _SESSION_BYTES = 160  # of a session's id and number as Python keeps them
 KINDS = (*ROLES, *NOTE_KINDS)  # a row is a message of some role, or a note of some kind
 KIND_NUMBER = {name: number for number, name in enumerate(KINDS)}
 COLUMNS = {"ids": "i8", "times": "i8", "lengths": "i8", "kinds": "i1", "sessions": "i4"}
-COLUMNS |= {"name_starts": "i8", "name_sizes": "i2"}
+COLUMNS |= {"name_starts": "i8", "name_sizes": "i2", "asks": "?"}
 _SEGMENT = {"ids": "u4", "times": "i8", "lengths": "i4", "kinds": "i1", "name_sizes": "i2"}
+_SEGMENT |= {"asks": "?"}
 SEPARATOR = "\x1f"  # no id contains it
 _OF_MODEL = ("vectors", "embedded")
 
@@ -77,6 +78,7 @@ class SpaceSnapshot:
     times: NDArray[np.int64]
     lengths: NDArray[np.int64]
     kinds: NDArray[np.int8]
+    asks: Mask
     sessions: NDArray[np.int32]
     name_starts: NDArray[np.int64]  # of what callers know rows by,
     name_sizes: NDArray[np.int16]
@@ -112,7 +114,7 @@ class SpaceSnapshot:
         talk = self.talks.get(size) if everything else None
         if talk is None:
             sessions = self.sessions.astype(np.int64)
-            columns = (self.times, self.kinds, self.lengths)
+            columns = (self.times, self.kinds, self.asks, self.lengths)
             talk = Conversation.of(sessions, *columns, seen)
             if everything:
                 self.talks.clear()

@@ -30,10 +30,11 @@ from kemem.store.columns import (
     rows_of_segment,
 )
 from kemem.store.database import Database, Joined, Space, bound, in_list
-from kemem.store.postings import indexed_texts, numbers_in
+from kemem.store.postings import indexed_texts, lookup, mark_rows, numbers_in
 from kemem.store.read import CHUNK
 from kemem.store.schema import SEQ_BITS, row_vector
 from kemem.store.tables import TABLES, RowTable, notes
+from kemem.text.query import ASKING
 
 _FEW = 500  # missing vectors that are looked up one by one
 _PAGE = 8192  # vectors that are read at once
@@ -198,6 +199,7 @@ class SpaceCache:
         rows = [row for row in connection.execute(_rows_between, bounds) if row[0]]
         if not rows:  # all is read before anything grows: a failure leaves columns of one length
             return
+        (asking,) = lookup(connection, self._database, [(space, ASKING, after + 1, before - 1)])
         numbers = [np.concatenate([numbers_in(row[at]) for row in rows]) for at in range(3)]
         lengths, kinds = np.divmod(numbers.pop(), len(KINDS))
         places: defaultdict[str, int] = defaultdict()
@@ -211,6 +213,8 @@ class SpaceCache:
         values = (*numbers, lengths, kinds, starts, ends - starts)
         names = ("ids", "times", "lengths", "kinds", "name_starts", "name_sizes")
         columns = {name: new[order] for name, new in zip(names, values, strict=True)}
+        columns["asks"] = np.zeros(len(order), np.bool_)
+        mark_rows(columns["asks"], columns["ids"], asking)
         entry.append(NewRows(columns, name_bytes, sessions[order], [*places]))
 
     def _add_vectors(

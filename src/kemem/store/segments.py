@@ -29,7 +29,6 @@ _numbers = _load.with_only_columns(space_segment.c.number)
 _remove = sa.delete(space_segment).where(
     *bound(space_segment, space_no="of_space", number="of_number")
 )
-_replace = _remove.where(*bound(space_segment, model_no="of_model"))
 _epoch = sa.select(space_state.c.epoch).where(*bound(space_state, space_no="of_space"))
 
 
@@ -41,9 +40,8 @@ def pack(arrays: Sequence[NDArray[Any]]) -> bytes:
 
 def unpack(body: bytes, *kinds: str) -> list[NDArray[Any]]:
     """The arrays of a body, whose types are given; none if it has another format."""
-    first = 8 * (1 + len(kinds))
-    form, *sizes = np.frombuffer(body[:first].ljust(first), np.int64).tolist()
-    starts = np.cumsum([first, *sizes]).tolist()
+    form, *sizes = np.frombuffer(body, np.int64, 1 + len(kinds)).tolist()
+    starts = np.cumsum([8 * (1 + len(kinds)), *sizes]).tolist()
     if form != _FORMAT or starts[-1] != len(body):
         return []
     return [
@@ -66,19 +64,17 @@ def numbers(connection: sa.Connection, space_no: int, model_no: int) -> set[int]
 def put(
     connection: sa.Connection, space: Space, model_no: int, bodies: Mapping[int, bytes]
 ) -> None:
-    """Store segments, unless rows of the space have changed since its epoch.
-
-    Those that are there already are replaced: by their equals, or they have another format.
-    """
+    """Store segments that are missing, unless rows of the space have changed since its epoch."""
     this = {"of_space": space.space_no, "of_model": model_no}
     if connection.execute(_epoch.with_for_update(), this).scalar() != space.epoch:
         return
+    known = numbers(connection, space.space_no, model_no)
     rows = [
         {"space_no": space.space_no, "model_no": model_no, "number": number, "body": body}
         for number, body in bodies.items()
+        if number not in known
     ]
     if rows:
-        connection.execute(_replace, [{**this, "of_number": number} for number in bodies])
         connection.execute(sa.insert(space_segment), rows)
 
 

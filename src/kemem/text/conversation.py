@@ -48,6 +48,7 @@ class Conversation:
     """
 
     rows: Numbers  # their places among the rows of a scope
+    questions: Numbers  # places of those that ask; a longer one than BRIEF tells as well
     openings: Numbers  # which of them are the first of their sessions
     slots: Numbers
     slot_of: Numbers  # for each row of the scope; -1 where it is not among them
@@ -79,6 +80,13 @@ class Conversation:
         sessions[self.rows] = np.repeat(np.arange(len(self.openings), dtype=np.int32), self.sizes)
         return sessions
 
+    @cached_property
+    def asks(self) -> Mask:
+        """For each row of the scope whether it asks."""
+        asking = np.zeros(len(self.slot_of), np.bool_)
+        asking[self.questions] = True
+        return asking
+
     def before(self, rows: Numbers, count: int) -> list[list[int]]:
         """For each of some rows those said right before it, nearest first; at most len(NEAR)."""
         slots = self.slot_of[rows[:, np.newaxis]]
@@ -96,6 +104,7 @@ class Conversation:
         sessions: Ints,
         times: Ints,
         speakers: NDArray[np.int8],
+        asks: Mask,
         lengths: Ints,
         visible: Mask,
     ) -> "Conversation":
@@ -113,15 +122,17 @@ class Conversation:
         openings = np.flatnonzero(np.diff(of_rows, prepend=-1))
         faded = np.rint(HALF * np.log2(np.maximum(lengths, BRIEF) / BRIEF))
         lends = (WHOLE - np.minimum(faded, WHOLE)).astype(np.uint8)
-        return cls._with_slots(rows, openings, lends)
+        return cls._with_slots(rows, rows[(asks & (lengths <= BRIEF))[rows]], openings, lends)
 
     @classmethod
-    def _with_slots(cls, rows: Numbers, openings: Numbers, lends: Levels) -> "Conversation":
+    def _with_slots(
+        cls, rows: Numbers, questions: Numbers, openings: Numbers, lends: Levels
+    ) -> "Conversation":
         sizes = np.diff(openings, append=len(rows))
         slots = np.arange(len(rows)) + len(NEAR) * np.repeat(np.arange(len(openings)) + 1, sizes)
         slot_of = np.full(len(lends), -1)
         slot_of[rows] = slots
-        return cls(rows, openings, slots, slot_of, lends)
+        return cls(rows, questions, openings, slots, slot_of, lends)
 
     @classmethod
     def join(cls, parts: Sequence["Conversation"], starts: Numbers) -> "Conversation":
@@ -129,13 +140,14 @@ class Conversation:
         if len(parts) == 1:
             return parts[0]
         none = np.zeros(0, np.intp)
-        columns, size = [(none, none)], 0
+        columns, size = [(none, none, none)], 0
         for part, start in zip(parts, starts, strict=False):
-            columns.append((part.rows + start, part.openings + size))
-            size += len(part.rows)
-        rows, openings = (np.concatenate(each) for each in zip(*columns, strict=True))
+            rows, questions = part.rows + start, part.questions + start
+            columns.append((rows, questions, part.openings + size))
+            size += len(rows)
+        merged: list[Numbers] = [np.concatenate(each) for each in zip(*columns, strict=True)]
         lends = np.concatenate([np.zeros(0, np.uint8), *(part.lends for part in parts)])
-        return cls._with_slots(rows, openings, lends)
+        return cls._with_slots(merged[0], merged[1], merged[2], lends)
 
     def word_weights(self, words: Sequence[tuple[Mask, float]], length: float) -> Scores:
         """The weight of the words that each message has, itself or by its context."""

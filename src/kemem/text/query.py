@@ -283,11 +283,11 @@ def _phrase(lexeme: str) -> Node:
     return AllOf(tuple(windows))
 
 
-def index_text(row: Row) -> str:
-    """The search text of a row, then its marks.
+ASKING = Phrase((_ASKING,))  # what questions are found by
 
-    Nothing looks for the mark of a question; but words are removed by the text they were added by.
-    """
+
+def index_text(row: Row) -> str:
+    """The search text of a row, then its marks."""
     parts = [search_text(row.words)]
     if isinstance(row, Message):
         speaker = row.metadata.get("speaker")

@@ -23,6 +23,7 @@ B = 0.5  # how much a long message has to say more to be worth the same
 _STEEPNESS = 1.6  # a message of usual length that holds the whole query scores 0.8
 
 _NAMED = 0.13  # what a message said by somebody whom the question names is worth more
+_ASKING = 0.8  # what one that asks keeps of its score, unless the question is long
 
 _STEP = 17  # every so many rows one is looked at to learn how good those are; sides alternate by 2
 
@@ -122,6 +123,9 @@ def word_scores(
         raw[named] += (raw[named] > 0) * _NAMED
     scores = np.exp(np.multiply(raw, -_STEEPNESS, out=raw), out=raw)
     np.subtract(1, scores, out=scores)
+    if question and conversation:
+        asking = conversation.questions if among is None else conversation.asks[among]
+        scores[asking] *= _ASKING + (1 - _ASKING) * question.length
     return np.round(scores, 9, out=scores)  # equal rows stay equal whatever was added first
 
 

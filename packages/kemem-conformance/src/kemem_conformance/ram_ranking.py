@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from kemem.errors import InvalidArgument
 from kemem.records import Match, Matrix, Message, Micros, Model, Rank, Row
 from kemem.text.conversation import SPEAKERS, Conversation
-from kemem.text.query import Phrase, Query, length
+from kemem.text.query import ASKING, Phrase, Query, length
 from kemem.text.rank import word_scores
 
 Direction = NDArray[np.float64]  # a vector of length 1
@@ -68,6 +68,7 @@ def _talk(rows: Sequence[Stored], lent: Sequence[bool]) -> Conversation:
         np.array([numbers.setdefault(each, len(numbers)) for each in of_rows], np.int64),
         np.array([it.row.ts for it in rows], np.int64),
         np.array(voices, np.int8),
+        np.array([contains(it.words, ASKING) for it in rows], np.bool_),
         np.array([length(it.words) for it in rows], np.int64),
         np.array(lent, np.bool_),
     )
