@@ -139,3 +139,37 @@ def test_yesterday_is_the_day_before_the_time_that_is_asked_for(
         memory.ingest(told([text], f"d{day}", day=day), "u")
     assert memory.search(asked, "u", limit=1)[0].id == "d29-0"
     assert memory.search(asked, "u", limit=1, as_of="2026-01-21T12:00:00Z")[0].id == "d20-0"
+
+
+@pytest.mark.parametrize(
+    ("before", "said", "asked", "rest"),
+    [
+        (
+            "Tom works for the ambulance service.",
+            "Tom quit the ambulance service. He's retraining as a physiotherapist.",
+            "What does Tom do?",
+            "physiotherapist",
+        ),
+        ("周强在消防队工作。", "周强辞职了。他在开店。", "周强从消防队辞职了吗？", "开店"),
+    ],
+)
+def test_a_note_of_one_sentence_does_not_hide_the_others(
+    tmp_path: Path, before: str, said: str, asked: str, rest: str
+) -> None:
+    with Memory(data_dir=tmp_path) as memory:
+        for text in (before, said, "I like tea and I live in Rome."):
+            memory.add(text, user_id="u")
+        assert any(rest in hit.memory for hit in memory.search(asked, user_id="u"))
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("Hi! I live in Rome. Thanks!", "Where do I live?"),
+        ("你好！我住在北京。谢谢！", "我住在哪里？"),
+    ],
+)
+def test_a_greeting_beside_a_note_is_not_shown(tmp_path: Path, said: str, asked: str) -> None:
+    with Memory(data_dir=tmp_path) as memory:
+        memory.add(said, user_id="u")
+        assert said not in {hit.memory for hit in memory.search(asked, user_id="u")}

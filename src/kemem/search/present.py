@@ -1,5 +1,6 @@
 """Last step of search: nothing is shown twice, and each hit with what it answers and why."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -9,11 +10,15 @@ from kemem.ports.request import Context, Key, key_of
 from kemem.records import Note, Row
 from kemem.results import Hit
 from kemem.search.features import worth
-from kemem.text.query import Query, matches
+from kemem.text.query import Query, asks, matches
 from kemem.text.reading import read
 from kemem.text.replies import question_before
+from kemem.text.summary import sentences
 
 _LEFT_OUT = 3  # words of a message that a note does not say: it may be another clause
+_GREETING = re.compile(
+    r"(?i:(?:hi|hello|hey|thanks|thank you|cheers|bye|ok|okay|[你您]好|谢谢|多谢|好的?|再见)\W*)"
+)
 
 
 class Explains(Protocol):
@@ -26,8 +31,9 @@ def said_once(hits: Sequence[Hit]) -> list[Hit]:
     """Hits in which nothing is said twice.
 
     Of a message and a note that says it nearly whole, and answers as well, the note stays, in the
-    better place of both; so does a note that answers better, where others say the rest. What a
-    note says that is a part of a message above it is left out.
+    better place of both; so does a note that answers better, where others say the rest. A message
+    stays behind it if they leave out one of its sentences. What a note says that is a part of a
+    message above it is left out.
     """
     messages = {hit.id: hit for hit in hits if not isinstance(hit.row, Note)}
     notes: dict[str, list[Hit]] = {}  # of each message, best first
@@ -53,13 +59,30 @@ def said_once(hits: Sequence[Hit]) -> list[Hit]:
             continue
         if best.id not in kept:
             kept[best.id] = best if best is hit else replace(best, score=hit.score)
+        if best is not hit and not _says_each_sentence(notes[hit.id], hit):
+            kept[hit.id] = hit
     return [*kept.values()]
 
 
 def _says_all(notes: Sequence[Hit], message: Hit) -> bool:
     """Whether notes leave out nearly nothing of what a message says."""
-    own = frozenset[str]().union(*(read(it.memory).words for it in notes))
-    return sum(worth(word) for word in read(message.memory).words - own) < _LEFT_OUT
+    return _weight(read(message.memory).words - _words(notes)) < _LEFT_OUT
+
+
+def _says_each_sentence(notes: Sequence[Hit], message: Hit) -> bool:
+    """Whether notes say at least half of each sentence that tells something."""
+    own = _words(notes)
+    told = [it for it in sentences(message.memory) if not (asks(it) or _GREETING.fullmatch(it))]
+    each = [read(it).words for it in told]
+    return all(2 * _weight(words - own) <= _weight(words) for words in each)
+
+
+def _words(notes: Sequence[Hit]) -> frozenset[str]:
+    return frozenset[str]().union(*(read(it.memory).words for it in notes))
+
+
+def _weight(words: Iterable[str]) -> float:
+    return sum(map(worth, words))
 
 
 def present(
