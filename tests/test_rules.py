@@ -1022,3 +1022,83 @@ def test_a_greeting_is_no_fact() -> None:
 )
 def test_what_somebody_or_something_else_does_is_not_of_the_speaker(said: str, wrong: str) -> None:
     assert not [it for it in texts(said) if it.startswith(wrong)]
+
+
+@each(
+    ("said", "wrong"),
+    [
+        ("有个老顾客，每周五都来买白百合，是个退休的法官。", "用户"),
+        ("我有个老顾客，每周五都来买白百合。喜欢下棋。", "用户每周五"),
+        ("店里来了位老先生，住在青岛。不吃辣。", "用户"),
+        ("我有个妹妹，住在上海。", "用户住"),
+        ("There's an old customer who buys lilies every Friday, is a retired judge.", "User"),
+    ],
+)
+def test_clauses_after_an_introduction_are_not_of_the_speaker(said: str, wrong: str) -> None:
+    assert not any(wrong in text for text in texts(said))
+
+
+def test_after_an_introduction_the_speaker_is_named_again() -> None:
+    assert "用户住在北京" in texts("有个老顾客，每周五都来。我住在北京，喜欢喝茶。")
+
+
+@each(
+    ("said", "told"),
+    [
+        ("许晴姐每天四点起床画画", "许晴姐每天四点起床画画"),
+        ("李明哥住在青岛", "李明哥住在青岛"),
+        ("李明姐姐住在青岛", "李明的姐姐住在青岛"),
+        ("Wendy's wedding order costs 300 euros", "Wendy's wedding order costs 300 euros"),
+        ("Wendy's working at Fiat", "Wendy is working at Fiat"),
+    ],
+)
+def test_what_stands_behind_a_name_is_read_as_what_it_is(said: str, told: str) -> None:
+    """A form of address, or what somebody has."""
+    assert only(said).text == told
+
+
+@each(
+    ("said", "told", "when"),
+    [
+        (
+            "I took the TOPIK exam and my result comes on December 5",
+            "User's result comes on December 5 (2026-12-05)",
+            "2026-12-05",
+        ),
+        (
+            "My newly engaged cousin is getting married in October",
+            "User's newly engaged cousin is getting married in October (2026-10)",
+            "2026-10-01",
+        ),
+        (
+            "我考完了雅思，成绩12月5号出来",
+            "用户考完了雅思，成绩12月5号出来（2026-12-05）",
+            "2026-12-05",
+        ),
+    ],
+)
+def test_the_present_tense_before_a_day_tells_what_is_to_come(
+    said: str, told: str, when: str
+) -> None:
+    fact = facts(said)[-1]
+    assert (fact.text, fact.when) == (told, micros(when))
+
+
+@each(
+    ("said", "told"),
+    [
+        (
+            "My Korean exam TOPIK I is on 8 March",
+            "User's Korean exam TOPIK I is on 8 March (2026-03-08)",
+        ),
+        ("I live in Rome, by the way", "User lives in Rome"),
+        ("顺便说一下，我住在北京", "用户住在北京"),
+    ],
+)
+def test_a_numeral_is_nobody_and_a_filler_no_part_of_a_fact(said: str, told: str) -> None:
+    assert only(said).text == told
+
+
+def test_an_allergy_is_to_what_is_named_and_not_to_a_filler() -> None:
+    found = facts("I'm allergic to penicillin by the way, the dentist asked me today")
+    assert [it.topic for it in found] == ["user/allergy/penicillin"]

@@ -336,10 +336,10 @@ def _kept_clauses(sentence: _Sentence, ratings: Sequence[float], is_embedded: bo
             statement = replace(last.statement, text=f"{last.statement.text}{joint}{part.note}")
             kept[-1] = _Kept(statement, max(last.rating, rating), (*last.notes, part.note))
         else:
-            relations = part.about.relations if part.about else ()
-            text = part.note if part.stands or not doubtful else f"{doubtful}{joint}{part.note}"
-            statement = Statement(text, "general", relations=relations)
-            kept.append(_Kept(statement, rating, (part.note,)))
+            needed = "" if part.stands else part.introduction or doubtful
+            text = f"{needed}{joint}{part.note}" if needed else part.note
+            edges = part.about.relations if part.about else ()
+            kept.append(_Kept(Statement(text, "general", relations=edges), rating, (part.note,)))
         goes_on, doubtful = True, ""
     return kept
 

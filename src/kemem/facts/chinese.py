@@ -18,7 +18,7 @@ class Chinese(Reader):
         parts: list[Part] = []
         about: Subject | None = None
         of_thing = False  # the clause before speaks of something that is not the speaker
-        of_other = False  # or of somebody else, and rules do not know whom
+        of_other = bool(self.discourse.introduced)  # or of somebody else: rules do not know whom
         for clause, silent in self.clauses(sentence):
             new: list[Statement] = []
             if silent:
@@ -44,11 +44,21 @@ class Chinese(Reader):
             if opens := other or reading:
                 of_other = said_of is None and opens is not reading
             note = self.text(clause, reading) if reading else self.third_person(clause)
+            introduction = "" if opens else self.discourse.introduced
+            if self.introduces(bare, said_of):
+                of_other, about, self.discourse.introduced = True, None, note
+            elif opens:
+                self.discourse.introduced = ""
             subject = reading.subject if reading else None
             stands = reading is not None and bool(reading.predicate)
-            parts.append(Part(clause, note, tuple(new), subject, stands))
+            parts.append(Part(clause, note, tuple(new), subject, stands, introduction=introduction))
             self.mention(clause, new)
         return parts
+
+    def introduces(self, clause: str, about: Subject | None) -> bool:
+        """Whether a clause introduces somebody of whom rules know nothing else.  有个老顾客"""
+        own = about is None or about.topic == self.me.topic
+        return own and self.pattern("INTRODUCES").match(clause) is not None
 
     def spoken_of(self, reading: Clause | None) -> Subject | None:
         """Whom a clause is about that no rule knows: the speaker, or somebody in their role."""
@@ -118,7 +128,10 @@ class Chinese(Reader):
                 yield subject, match.group()
         else:
             names = [match.group() for it in self.language.names if (match := it.match(text))]
-            yield from ((named(name), name) for name in dict.fromkeys(names))
+            for name in dict.fromkeys(names):
+                address = self.pattern("ADDRESS").match(text, len(name))
+                called = name + (address.group() if address else "")
+                yield replace(named(name), label=called), called
 
     def text(self, text: str, clause: Clause) -> str:
         """The clause in the third person, with its subject in full."""

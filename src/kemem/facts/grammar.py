@@ -77,6 +77,7 @@ class Part:
     about: Subject | None = None
     stands: bool = True  # it names its subject, so that it can be understood alone
     silent: bool = False  # a question, a supposition or filler: it states nothing
+    introduction: str = ""  # the clause that names whom it tells of: 有个老顾客
 
 
 class Clause(NamedTuple):
@@ -95,6 +96,7 @@ class Discourse:
     names: dict[str, Subject] = field(default_factory=dict)  # by topic: "user/mother" -> 王芳
     people: set[str] = field(default_factory=set)  # their names
     subject: Subject | None = None  # of the sentence before, in this message
+    introduced: str = ""  # who came up as somebody new, and is spoken of: 有个老顾客
     _pronouns: dict[str, Subject | None] = field(default_factory=dict)  # in this message
     _before: dict[str, Subject | None] = field(default_factory=dict)  # in the one before
 
@@ -118,6 +120,7 @@ class Discourse:
     def next_message(self) -> None:
         """A new message: pronouns reach one message back."""
         self._before, self._pronouns, self.subject = self._pronouns, {}, None
+        self.introduced = ""
 
     def resolve(self, pronoun: str) -> Subject | None:
         """Whom he, she, it or they means; None where that is not clear."""

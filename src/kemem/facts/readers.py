@@ -79,6 +79,7 @@ class _English(Reader):
         doubt = sentence.asks and self.pattern("TAG").fullmatch(parts[-1])
         subject, supposed = "", False
         for at, part in enumerate(parts, 1):
+            part = self.pattern("ASIDE").sub("", part)
             clause = part.removeprefix("who ").removeprefix("which ")
             idle = self.pattern("FILLER").fullmatch(part)
             doubtful = self.pattern("SUPPOSED").search(part)

@@ -122,7 +122,7 @@ def dated(text: str, ts: Micros, tense: int = 0) -> Dated | None:
     over = [it for it in time_phrases(plain, now) if it.start == phrase.start]
     lasting = _is_since(phrase, plain)
     is_open = _is_from(phrase, plain) or _opens(phrase, plain)
-    if tense < 0 and (_is_moved(plain, phrase) or _is_from(phrase, plain)):
+    if tense < 0 and (_is_moved(plain, phrase) or _is_from(phrase, plain) or _comes(plain, phrase)):
         tense = 1  # "accepted a job at Telenor, starting in June"
     if not tense and not _pattern("SOON").search(plain) and (is_open or not lasting):
         tense = _tense(plain, phrase)
@@ -174,6 +174,11 @@ def _is_moved(text: str, phrase: TimePhrase) -> bool:
     return _pattern("MOVED").search(words) is not None
 
 
+def _comes(text: str, phrase: TimePhrase) -> bool:
+    """Whether a time is that of what is to come, in the present tense.  "it starts on May 3" """
+    return _pattern("COMES").search(text[: phrase.start].rstrip()) is not None
+
+
 def _tense(text: str, phrase: TimePhrase) -> int:
     """Whether a time lies ahead (1) or is over (-1) by the words around it, those nearest first.
 
@@ -183,7 +188,7 @@ def _tense(text: str, phrase: TimePhrase) -> int:
     clause = (
         re.split("[，。,;；:：]", before)[-1] + phrase.phrase + re.split("[，。,;；]", after)[0]
     )
-    if _is_moved(text, phrase) or _pattern("INSTEAD").match(after):
+    if _is_moved(text, phrase) or _comes(text, phrase) or _pattern("INSTEAD").match(after):
         return 1
     if _is_from(phrase, text) and not speaks_of_past(clause):  # "signed with Norwest, from 1 May"
         return 1
