@@ -70,11 +70,11 @@ def _says_all(notes: Sequence[Hit], message: Hit) -> bool:
 
 
 def _says_each_sentence(notes: Sequence[Hit], message: Hit) -> bool:
-    """Whether notes say at least half of each sentence that tells something."""
+    """Whether notes say a part of each sentence that tells something, where these are several."""
     own = _words(notes)
     told = [it for it in sentences(message.memory) if not (asks(it) or _GREETING.fullmatch(it))]
     each = [read(it).words for it in told]
-    return all(2 * _weight(words - own) <= _weight(words) for words in each)
+    return len(each) < 2 or all(4 * _weight(words & own) >= _weight(words) for words in each)
 
 
 def _words(notes: Sequence[Hit]) -> frozenset[str]:
