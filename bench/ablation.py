@@ -58,6 +58,7 @@ NO_CONTEXT: tuple[Switch, ...] = (
 NO_OPENING: tuple[Switch, ...] = tuple(
     (conversation, name, conversation.SESSION) for name in ("OPENING", "TOPIC")
 )
+NO_ASKING: tuple[Switch, ...] = ((rank, "_ASKING", 1.0),)
 NO_SPEAKER: tuple[Switch, ...] = ((rank, "_NAMED", 0.0),)
 NO_PARTS: tuple[Switch, ...] = ((understand, "MAX_PARTS", 0),)
 NO_LABELS: tuple[Switch, ...] = ((understand, "_TURNS", sys.maxsize),)
@@ -71,6 +72,7 @@ STAGES: dict[str, tuple[Switch, ...]] = {
     "all stages": (),
     "without words of neighbouring messages": NO_CONTEXT,
     "without the bonus for session openers": NO_OPENING,
+    "without answers before questions": NO_ASKING,
     "without speakers": NO_SPEAKER,
     "without parts of a question": NO_PARTS,
     "without parsing transcripts": NO_LABELS,
@@ -82,6 +84,7 @@ STAGES: dict[str, tuple[Switch, ...]] = {
     "without a second hop": NO_HOPS,
     "own words and vectors only": (
         *NO_CONTEXT,
+        *NO_ASKING,
         *NO_SPEAKER,
         *NO_PARTS,
         *NO_LABELS,

@@ -18,7 +18,7 @@ from itertools import chain, islice, zip_longest
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
-from bench.ablation import NO_OPENING, NO_READER, NO_SPEAKER, Switch, switched
+from bench.ablation import NO_ASKING, NO_OPENING, NO_READER, NO_SPEAKER, Switch, switched
 from bench.retrievers import RETRIEVERS, Ask, Query
 from bench.scoring import JUDGED, MAIN, evidence, interval, mean, score, texts, with_interval
 from kemem.search import fuse, reader
@@ -39,6 +39,12 @@ def _near(steps: int) -> tuple[Switch, ...]:
 NUMBERS: Mapping[str, Mapping[str, Sequence[Switch]]] = {
     "openers (OPENING, TOPIC)": {"off": NO_OPENING, SHIPPED: ()},
     "who is named (_NAMED)": {"off": NO_SPEAKER, "0.06": ((rank, "_NAMED", 0.06),), SHIPPED: ()},
+    "what asks (_ASKING)": {
+        "off": NO_ASKING,
+        "0.9": ((rank, "_ASKING", 0.9),),
+        SHIPPED: (),
+        "0.7": ((rank, "_ASKING", 0.7),),
+    },
     "session (SESSION)": {
         "off": ((conversation, "SESSION", 0.0),),
         "0.06": ((conversation, "SESSION", 0.06),),

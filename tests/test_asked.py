@@ -17,6 +17,7 @@ BEFORE = {
         "quick one before the bus comes, {}",
         "{} Thanks, I'm off to bed, the alarm goes at five.",
         "Would you do me a favour? {} My hands are full of dough.",
+        "you busy? I'm at the counter. {}",
     ),
     "zh": (
         "今天电梯又坏了，我拎着菜爬了九楼，腿都软了。{}",
@@ -25,6 +26,7 @@ BEFORE = {
         "不好意思打扰一下，{}",
         "{}谢谢啦，我先去睡了，明天五点就得起。",
         "在吗？{}我手上都是面粉，打字慢。",
+        "亲，忙不忙？我在排队。{}",
     ),
 }
 QUESTIONS = {
@@ -54,6 +56,9 @@ def test_small_talk_around_a_question_is_left_out(language: str) -> None:
         # It goes on with an earlier talk.
         "Back to our previous chat about music theory. Which website was good for my ears?",
         "我们上次聊到云南的行程。我第三天住哪里？",
+        # Two questions in one sentence; and one that does not say what it is about.
+        "whose ladder do I have, and how much is my rent now?",
+        "车险快到期了。我买的哪家的？",
         # Nothing but questions: all of them are asked.
         "Where does Tom live? What is my sister's job?",
         "张伟住哪里？我姐姐做什么工作？",
@@ -69,6 +74,11 @@ def test_small_talk_around_a_question_is_left_out(language: str) -> None:
 )
 def test_what_a_question_needs_is_kept(turn: str) -> None:
     assert asked_in(turn) == turn
+
+
+def test_who_greets_with_a_question_asks_later_without_a_mark() -> None:
+    assert asked_in("亲，忙不忙？店铺租金一个月多少钱") == "店铺租金一个月多少钱"
+    assert asked_in("you busy? whats my rent") == "whats my rent"
 
 
 def test_two_questions_among_small_talk_are_both_asked() -> None:

@@ -28,6 +28,7 @@ from kemem.text.things import SEVERAL
 _BEST = 12  # rows that may give a name
 _COVERED = 0.5  # which share of a description a row has at least,
 _LONG = 200  # and its characters at most
+_LED = 0.2  # what scores so much of whom is described comes before what describes them
 BEHIND = 0.99  # how far a row that gives a name scores of the best one that it leads to
 _OWNER = re.compile(
     r"\b(?:my|our|the|his|her|their|\w+['’]s) (?:(?!of|in|at|to|for|that)[\w-]+ ){0,2}$"
@@ -326,6 +327,8 @@ def combined(
     either, every = np.max(judged, axis=0), np.min(judged, axis=0)
     result, giving, led = scores.copy(), list[tuple[int, Link]](), dict[Link, float]()
     asked = {word for hop in hops for word in hop.question.words}
+    one = not any(hop.query.parts for hop in hops)
+    described = any(isinstance(it, Described) for hop in hops for it in hop.links)
     for at, it in enumerate(candidates if hops else ()):
         text, row = it.row.content, it.row
         links = [
@@ -342,9 +345,9 @@ def combined(
                 result[at] = either[at]
             giving += [(at, link) for link, _ in uses if speaks]
             led |= {link: max(led.get(link, 0.0), result[at]) for link, _ in uses if not speaks}
-        elif speaks:
+        elif speaks and not (described and one):  # others may have done the same
             result[at] = either[at]
-        elif "pronoun" not in read(text) and not any(hop.query.parts for hop in hops):
+        elif "pronoun" not in read(text) and one:
             result[at] = every[at]
     best = result.max()
     for at, link in giving:
@@ -352,7 +355,7 @@ def combined(
         if led.get(link) == best and key_of(row) == link.given_by:
             most = 1.0
         result[at] = max(result[at], min(most, after))
-        if isinstance(link, Described) and after < scores[at] / 2:
+        if isinstance(link, Described) and after < min(_LED, scores[at] / 2):
             result[at] = max(result[at], scores[at])  # it tells who is meant, if nothing else
         elif after and not read(row.content).words - asked - {*content(link.said)}:
             result[at] = min(result[at], after)  # it says nothing else

@@ -8,7 +8,7 @@ from kemem.text.advice import asked_advice
 from kemem.text.language import is_chinese
 from kemem.text.lexicon import load
 from kemem.text.query import asks
-from kemem.text.reading import content, people_of, shows
+from kemem.text.reading import content, people_of, shows, topics_of
 from kemem.text.summary import sentences
 
 _LATIN = re.compile("[A-Za-z]")
@@ -37,10 +37,12 @@ def asked_in(text: str) -> str:
 
 
 def _asking(parts: Sequence[str]) -> list[str]:
-    """The sentences that ask, by the surest sign there is."""
+    """The sentences that ask, by the surest sign; who greets with a question asks later."""
     marked = [it for it in parts if it.rstrip('"”’」』)） ').endswith(("?", "？"))]
     ending = marked or [it for it in parts if asks(it)]
-    return ending or [it for it in parts if shows(it, "asks") and not _is("EN_ABOUT", it)]
+    without = [it for it in parts if shows(it, "asks") and not _is("EN_ABOUT", it)]
+    later = [it for it in without if it not in ending]
+    return later if later and all(_is("GREETS", it) for it in ending) else ending or without
 
 
 def _without_lead(sentence: str) -> str:
@@ -55,7 +57,11 @@ def _english_starts(sentence: str) -> Iterator[int]:
     starts = [it.start() for it in _pattern("EN_HEAD").finditer(sentence)]
     if not starts or _is("EN_ABOUT", sentence):
         return
-    yield from (it for it in starts[::-1] if _pattern("EN_LEAD").search(sentence[:it]))
+    for start in starts[::-1]:
+        lead = sentence[:start]
+        two = _pattern("EN_TURNED").search(lead) and _asks_for_fact(lead)
+        if _pattern("EN_LEAD").search(lead) and not two:
+            yield start
     yield starts[0]
 
 
@@ -79,8 +85,11 @@ def _stands_alone(rest: str) -> bool:
 
 def _asks_for_fact(question: str) -> bool:
     """Whether it asks for something of the speaker, or of people and things that it names."""
-    named = _pattern("OWN").search(question) or people_of(question) or is_chinese(question)
-    return bool(named and content(question)) and not _pattern("HELP").search(question)
+    people = people_of(question)
+    named = _pattern("OWN").search(question) or people or is_chinese(question)
+    # 我买的哪家的 does not say what.
+    tells = any(len(it) > 1 for it in content(question)) or topics_of(question, people)
+    return bool(named and tells) and not _pattern("HELP").search(question)
 
 
 def _refers(sentence: str) -> bool:

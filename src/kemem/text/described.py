@@ -36,7 +36,8 @@ def descriptions(text: str) -> list[Description]:
         for match in _pattern(f"{language}_DESCRIBED").finditer(text):
             parts = match.groupdict()
             name = next(it for it in ("far", "near", "said") if parts.get(it))
-            who, what = parts.get(f"{name}_who"), parts.get(f"{name}_what")
+            who = parts.get(f"{name}_who") or parts.get("any_who") or parts.get("from_who")
+            what = parts.get(f"{name}_what")
             is_person = bool(who) if who or what else None
             place = (*match.span(), match[name], match.start(name))
             found.append(Description(*place, language == "EN", is_person))
@@ -46,9 +47,10 @@ def descriptions(text: str) -> list[Description]:
 @lru_cache(maxsize=8192)
 def subject_of(text: str) -> Subject | None:
     """Of whom or what a message tells, where it begins with that.  我舅舅60岁了 -> 我舅舅"""
-    if _pattern("REPORTS").search(text) or descriptions(text):
+    if _pattern("REPORTS").search(text) or _pattern("RECALLS").search(text):
         return None
-    named = next((it for it in namings(text) if it.thing and text.startswith(it.full)), None)
+    names = [it for it in namings(text) if not it.is_place]
+    named = next((it for it in names if it.thing and text.startswith(it.full)), None)
     if named and named.thing:  # "Bo is my uncle": he is told of by both
         return Subject(named.thing.text, (named.name, *named.thing.kinds), is_person=True)
     if match := _pattern("EN_SUBJECT").match(text):
@@ -61,10 +63,13 @@ def subject_of(text: str) -> Subject | None:
         if first not in NAMELESS and first.lower() not in STOP_WORDS:
             return Subject(name, (name,), True)
     if match := _pattern("ZH_SUBJECT").match(text):
-        if kind := match["mine"]:
-            return Subject(f"我{kind}", (kind,), True)
+        kind, called = match["mine"] or match["kin"], match["called"] or match["kin_called"]
+        if kind:
+            return Subject(called or f"我{kind}", tuple(filter(None, (called, kind))), True)
         name = match["name"] or match["thing"]
         return Subject(name, (name,), bool(match["name"]))
+    if len({it.name for it in names}) == 1:  # 认识了一个做版画的姑娘，叫阿雅
+        return Subject(names[0].name, (names[0].name,), True)
     return None
 
 
