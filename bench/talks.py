@@ -1,6 +1,6 @@
 """Make conversations that teach from public data, in the format of `bench.retrieval`.
 
-python -m bench.talks --clones DIRECTORY --save talks.jsonl.gz
+python -m bench.talks --clones DIRECTORY --save talks.jsonl.gz [--few]
 
 DIRECTORY holds clones of these repositories, each under its own name; what is missing is left out:
 
@@ -14,7 +14,9 @@ DIRECTORY holds clones of these repositories, each under its own name; what is m
 | thu-coai/CrossWOZ | people who plan a trip with an assistant, Chinese | Apache-2.0 |
 
 None of them is among the sets that search is measured by. The last two hold no questions of their
-own: what one side asked the other serves, after it was taken out of the conversation.
+own: what one side asked the other serves, after it was taken out of the conversation. With --few
+there are a few users of each, and lives of `bench/data/lives` that are hidden among others: sets
+that help to choose the numbers of a search (`bench.retrieval --leave-one-out --helpers FILE`).
 """
 
 import argparse
@@ -33,11 +35,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bench.lives import in_haystack, read_lives
+
 SCENES, PASSAGES, CHATS, TRIPS = 4, 12, 7, 6  # that make up one user's memory
 LONGEST = 600  # characters of what is said at once in a meeting
 TELLING = 40  # characters of what can answer a question about a meeting,
 MOST = 6  # and how many of its turns may
 PER_USER = 24
+FEW, FEW_QUESTIONS, FEW_LIVES, HAY = 20, 12, 36, 40  # users, questions, lives, sessions of others
 NAMES = (
     "Mia",
     "Tom",
@@ -260,14 +265,54 @@ def user(talk: Talk, number: int) -> dict[str, Any]:
     return {**own, "messages": messages, "queries": queries}
 
 
+def few(users: Sequence[dict[str, Any]], chance: random.Random) -> Iterator[dict[str, Any]]:
+    """A few users of each set, and of their questions; passages are one family."""
+    families = {"xquad-en": "passages-en", "xquad-zh": "passages-zh", "cmrc-zh": "passages-cmrc"}
+    for name in dict.fromkeys(it["dataset"] for it in users):
+        own = [it for it in users if it["dataset"] == name]
+        for it in chance.sample(own, min(FEW, len(own))):
+            asked = chance.sample(it["queries"], min(FEW_QUESTIONS, len(it["queries"])))
+            queries = [query for query in asked if query["query"].strip()]
+            yield it | {"dataset": families.get(name, name), "queries": queries}
+
+
+def hidden(language: str, chance: random.Random) -> Iterator[dict[str, Any]]:
+    """Lives among sessions of other lives."""
+    lives = [it for it in read_lives() if it.language == language]
+    for life in chance.sample(lives, FEW_LIVES):
+        told = in_haystack(life, lives, HAY, chance).messages
+        messages = [
+            {
+                **{"message_id": f"m{at}", "ts": it.at.isoformat(), "role": it.role},
+                **{"speaker": it.role, "session": it.session, "content": it.content},
+            }
+            for at, it in sorted(enumerate(told), key=lambda pair: (pair[1].at, pair[0]))
+        ]
+        queries = [
+            {
+                **{"qid": f"{life.name}#{at}", "query": it.text, "ts": it.now.isoformat()},
+                **{"until": None, "answerable": True},
+                "evidence_groups": [[f"m{place}" for place in sorted(hop)] for hop in it.hops],
+            }
+            for at, it in enumerate(life.questions)
+            if it.hops
+        ]
+        own = {"dataset": f"hidden-{language}", "lang": language, "user": life.name}
+        yield {**own, "messages": messages, "queries": queries}
+
+
 def main() -> None:
     """Read clones, write talks."""
     parser = argparse.ArgumentParser(description="Make conversations that teach.")
     parser.add_argument("--clones", type=Path, required=True)
     parser.add_argument("--save", type=Path, required=True)
+    parser.add_argument("--few", action="store_true", help="a few of each, and hidden lives")
     chosen = parser.parse_args()
     users = [user(it, at) for at, it in enumerate(talks(chosen.clones)) if it.questions]
     random.Random(5).shuffle(users)
+    if chosen.few:
+        chance = random.Random(5)
+        users = [*few(users, chance), *hidden("en", chance), *hidden("zh", chance)]
     with gzip.open(chosen.save, "wt", encoding="utf-8") as file:
         file.writelines(json.dumps(it, ensure_ascii=False) + "\n" for it in users)
     for name in dict.fromkeys(it["dataset"] for it in users):

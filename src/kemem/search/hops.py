@@ -172,11 +172,10 @@ def _described(it: Description, rows: Sequence[Row]) -> tuple[Described, int] | 
     """Whom rows tell of what a question describes, and where that ends; None if it may be two."""
     best, most, subjects = None, 0.0, set[str]()
     for row in filter(by_person, rows):
-        subject, own = subject_of(row.content), read(row.content).words
-        if subject is None or len(row.content) > _LONG:
+        subject = subject_of(row.content) if len(row.content) <= _LONG else None
+        if subject is None or it.is_person not in (None, subject.is_person):
             continue
-        if it.is_person not in (None, subject.is_person):
-            continue
+        own = read(row.content).words
         said, end = it.said, it.end
         if it.open:  # as far as the row says so
             shared = [run for run in _runs(said, own) if run[1] - run[0] > 1]
