@@ -8,7 +8,7 @@ from kemem.text.advice import asked_advice
 from kemem.text.language import is_chinese
 from kemem.text.lexicon import load
 from kemem.text.query import asks
-from kemem.text.reading import content, people_of, shows, topics_of
+from kemem.text.reading import content, people_of, shows
 from kemem.text.summary import sentences
 
 _LATIN = re.compile("[A-Za-z]")
@@ -85,11 +85,8 @@ def _stands_alone(rest: str) -> bool:
 
 def _asks_for_fact(question: str) -> bool:
     """Whether it asks for something of the speaker, or of people and things that it names."""
-    people = people_of(question)
-    named = _pattern("OWN").search(question) or people or is_chinese(question)
-    # 我买的哪家的 does not say what.
-    tells = any(len(it) > 1 for it in content(question)) or topics_of(question, people)
-    return bool(named and tells) and not _pattern("HELP").search(question)
+    named = _pattern("OWN").search(question) or people_of(question) or is_chinese(question)
+    return bool(named and content(question)) and not _pattern("HELP").search(question)
 
 
 def _refers(sentence: str) -> bool:
