@@ -2,7 +2,8 @@
 
 The best rows of the first hop may give a name to what a question is about. Then the question is put
 once more with the name in the place of the words, and rows that use the name are judged by that.
-The other way round, what is asked of Pip is asked of "my cousin".
+The other way round, what is asked of Pip is asked of "my cousin"; and what is asked of "the friend
+who moved to Oslo" is asked of Kaya, where a row tells that of her.
 """
 
 import re
@@ -117,9 +118,9 @@ async def hops_from(
 
     None if embedding fails. Without `deps` their vectors are not wanted.
     """
-    # "Dario's wife" is Lucille, before Dario is "my friend".
-    hops = [*_by_description(query, rows, now)] or [*_by_name(query, rows, now)]
-    hops = hops or [*_by_role(query, rows, now)]
+    # Who is described is nobody else; "Dario's wife" is Lucille, before Dario is "my friend".
+    ways = (_by_description, _by_name, _by_role)
+    hops = next(filter(None, ([*way(query, rows, now)] for way in ways)), [])
     if not hops or deps is None:
         return hops
     try:
