@@ -78,7 +78,12 @@ def test_what_a_question_needs_is_kept(turn: str) -> None:
 
 def test_who_greets_with_a_question_asks_later_without_a_mark() -> None:
     assert asked_in("亲，忙不忙？店铺租金一个月多少钱") == "店铺租金一个月多少钱"
+    assert asked_in("师傅忙着呢？我闺女下学期去哪个学校") == "我闺女下学期去哪个学校"
     assert asked_in("you busy? whats my rent") == "whats my rent"
+    assert (
+        asked_in("Everything good? how much do I pay for the flat")
+        == "how much do I pay for the flat"
+    )
 
 
 def test_two_questions_among_small_talk_are_both_asked() -> None:

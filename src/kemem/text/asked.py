@@ -37,12 +37,18 @@ def asked_in(text: str) -> str:
 
 
 def _asking(parts: Sequence[str]) -> list[str]:
-    """The sentences that ask, by the surest sign; who greets with a question asks later."""
+    """The sentences that ask, by the surest sign.  忙着呢？我几号搬家 -> 我几号搬家
+
+    A short question that is not about the speaker only greets, if a longer one follows without a
+    mark.
+    """
     marked = [it for it in parts if it.rstrip('"”’」』)） ').endswith(("?", "？"))]
     ending = marked or [it for it in parts if asks(it)]
     without = [it for it in parts if shows(it, "asks") and not _is("EN_ABOUT", it)]
     later = [it for it in without if it not in ending]
-    return later if later and all(_is("GREETS", it) for it in ending) else ending or without
+    longest = max(map(len, later), default=0)
+    greets = all(len(it) < longest and not _pattern("OWN").search(it) for it in ending)
+    return later if later and greets else ending or without
 
 
 def _without_lead(sentence: str) -> str:
