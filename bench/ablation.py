@@ -1,6 +1,6 @@
 """What does each stage of search gain, and what does it cost?
 
-python -m bench.ablation --data PATH [--datasets locomo,madial-zh] [--queries N]
+python -m bench.ablation --data PATH [--datasets locomo,madial-zh] [--queries N] [--processes N]
 
 The file is that of bench.retrieval. Every question is asked of the same store with all stages, and
 then with one of them switched off; the cost is the time of the processor, with the embedding.
@@ -14,7 +14,10 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -60,6 +63,7 @@ NO_OPENING: tuple[Switch, ...] = tuple(
 )
 NO_ASKING: tuple[Switch, ...] = ((rank, "_ASKING", 1.0),)
 NO_SPEAKER: tuple[Switch, ...] = ((rank, "_NAMED", 0.0),)
+NO_TURNS: tuple[Switch, ...] = ((understand, "asked_in", lambda text: text),)
 NO_PARTS: tuple[Switch, ...] = ((understand, "MAX_PARTS", 0),)
 NO_LABELS: tuple[Switch, ...] = ((understand, "_TURNS", sys.maxsize),)
 NO_TIME: tuple[Switch, ...] = ((fuse, "IN_TIME", 0.0),)
@@ -74,6 +78,7 @@ STAGES: dict[str, tuple[Switch, ...]] = {
     "without the bonus for session openers": NO_OPENING,
     "without answers before questions": NO_ASKING,
     "without speakers": NO_SPEAKER,
+    "without taking questions out of turns": NO_TURNS,
     "without parts of a question": NO_PARTS,
     "without parsing transcripts": NO_LABELS,
     "without time expressions": NO_TIME,
@@ -86,6 +91,7 @@ STAGES: dict[str, tuple[Switch, ...]] = {
         *NO_CONTEXT,
         *NO_ASKING,
         *NO_SPEAKER,
+        *NO_TURNS,
         *NO_PARTS,
         *NO_LABELS,
         *NO_TIME,
@@ -96,6 +102,7 @@ STAGES: dict[str, tuple[Switch, ...]] = {
 }
 
 Found = dict[tuple[str, str], list[float]]  # by metric and stage, question by question
+Costs = dict[str, list[float]]  # by stage, in milliseconds
 
 
 @contextmanager
@@ -107,13 +114,18 @@ def switched(off: Sequence[Switch]) -> Iterator[None]:
         yield
 
 
-async def measure(user: Mapping[str, Any], most: int) -> tuple[Found, dict[str, list[float]]]:
+def measured(most: int, user: Mapping[str, Any]) -> tuple[Found, Costs]:
+    """Ask the questions of one user, in a process of their own."""
+    return asyncio.run(measure(user, most))
+
+
+async def measure(user: Mapping[str, Any], most: int) -> tuple[Found, Costs]:
     """What is found without each stage, and its cost."""
     messages = [it for it in user["messages"] if it["content"].strip()]
     queries = [it for it in user["queries"] if it["answerable"] and it["evidence_groups"]]
     random.Random(0).shuffle(queries)
     found: Found = defaultdict(list)
-    costs: dict[str, list[float]] = defaultdict(list)
+    costs: Costs = defaultdict(list)
     async with RETRIEVERS["kemem"](messages) as ask:
         for query in queries[:most]:
             for name, off in STAGES.items():
@@ -153,25 +165,32 @@ def report(
         )
 
 
-async def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.ablation", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the file of conversations")
     parser.add_argument("--datasets", default="", help="names of sets, separated by commas")
     parser.add_argument("--queries", type=int, default=20, help="most questions of a user")
+    parser.add_argument("--processes", type=int, default=1, help="how many ask at the same time")
     chosen = parser.parse_args(arguments)
+    for name in ("queries", "processes"):
+        if (number := getattr(chosen, name)) < 1:
+            parser.error(f"--{name} must be 1 or more, not {number}")
+    members = [*users(chosen.data, list(filter(None, chosen.datasets.split(","))))]
+    members.sort(key=lambda it: -len(it["messages"]))  # so that no process waits for a long one
     by_set: dict[str, Found] = defaultdict(lambda: defaultdict(list))
-    costs: dict[str, list[float]] = defaultdict(list)
-    for user in users(chosen.data, list(filter(None, chosen.datasets.split(",")))):
-        found, took = await measure(user, chosen.queries)
-        for key, values in found.items():
-            by_set[user["dataset"]][key] += values
-        for name in STAGES:
-            costs[name] += took[name]
-        print(f"{user['user']}: {len(costs[name])} questions", file=sys.stderr)
+    costs: Costs = defaultdict(list)
+    with ProcessPoolExecutor(chosen.processes, get_context("spawn")) as pool:
+        answers = pool.map(partial(measured, chosen.queries), members)
+        for user, (found, took) in zip(members, answers, strict=True):
+            for key, values in found.items():
+                by_set[user["dataset"]][key] += values
+            for name in STAGES:
+                costs[name] += took[name]
+            print(f"{user['user']}: {len(costs[name])} questions", file=sys.stderr)
     for metric in METRICS:
         print(*report(metric, by_set, costs), "", sep="\n")
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from kemem import Memory
+from kemem.search.understand import understand
 from kemem.settings import Settings
 from kemem.text.advice import asked_advice
 
@@ -75,4 +76,33 @@ def test_tastes_and_limits_come_first(tmp_path: Path, language: str) -> None:
     ],
 )
 def test_a_question_about_what_was_said_is_none_for_advice(text: str) -> None:
+    assert asked_advice(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "about", "asking"),
+    [
+        ("I worry about getting around Tokyo. Any helpful tips or advice?", "tokyo", "tip"),
+        ("Could you recommend a museum in Oslo?", "oslo", "recommend"),
+        ("下个月在东京坐车，有点发愁。你有什么好的建议吗？", "坐车", "建议"),
+        ("推荐一家无锡的旅馆", "无锡", "推荐"),
+    ],
+)
+def test_nothing_is_looked_for_by_the_words_of_a_request(
+    text: str, about: str, asking: str
+) -> None:
+    """But by what it is about; and what somebody asked before counts like what they told."""
+    parsed = understand(text, 0)
+    looked_for = {"".join(unit.tokens) for part in parsed.texts for unit in part.query.units}
+    assert about in looked_for and asking not in looked_for
+    assert parsed.query.conversation and not parsed.query.conversation.answers
+
+
+@pytest.mark.parametrize("text", ["Any tips?", "有什么建议？"])
+def test_a_request_of_nothing_else_is_searched_as_it_is(text: str) -> None:
+    assert understand(text, 0).query.units
+
+
+@pytest.mark.parametrize("text", ["这家店有什么推荐菜？", "那家馆子的推荐菜是啥"])
+def test_what_a_place_recommends_is_a_fact(text: str) -> None:
     assert asked_advice(text) is None

@@ -11,9 +11,10 @@ from kemem.errors import InvalidArgument
 from kemem.records import Micros
 from kemem.records.times import to_datetime
 from kemem.text import query as words
+from kemem.text.advice import without_request
 from kemem.text.asked import asked_in
 from kemem.text.query import AnyOf, Query, asks, spoken_by
-from kemem.text.reading import Question, read_question, seeks_answer
+from kemem.text.reading import Question, content, read_question, seeks_answer
 from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, Token, is_cjk, tokens
 from kemem.text.summary import sentences
 from kemem.text.when import TimePhrase, speaks_of_plans, time_phrases
@@ -79,38 +80,42 @@ def understand(
     required = None if keywords is None else words.any_of(_checked(keywords))
     unlabelled, labels = _LABEL.subn("", text)
     transcript = labels >= _TURNS and bool(unlabelled.strip())
-    content = unlabelled if transcript else text
-    query, parts, clock = words.parse(content, field), list[Part](), to_datetime(now)
-    question = None
+    searched = unlabelled if transcript else text
+    query, parts, clock = words.parse(searched, field), list[Part](), to_datetime(now)
+    question, advice = None, False
     if mode == "hybrid" and isinstance(query.root, AnyOf):
         asked = text if transcript else asked_in(text)
         if not transcript and len(asked) <= _PLAIN and seeks_answer(asked):
-            content = text = asked
+            searched = text = asked
             question = read_question(text, clock)
-            query = words.plain(question.terms)
-        query = _in_conversation(content, query, transcript)
+            query, advice = words.plain(question.terms), question.advice is not None
+        query = _in_conversation(searched, query, transcript, advice)
         # The sentences that ask, where others do not: small talk leads to many a question.
         all_sentences = [] if transcript else [*sentences(text)]
         asking = [it for it in all_sentences if asks(it)] if len(all_sentences) > 1 else []
-        parts = [Part(it, _in_conversation(it, words.plain(it))) for it in asking[:MAX_PARTS]]
+        if advice:  # "Any tips?" tells nothing of what about
+            asking = [about for it in asking if content(about := without_request(it))]
+        queries = (_in_conversation(it, words.plain(it), advice=advice) for it in asking)
+        parts = [*map(Part, asking, queries)][:MAX_PARTS]
     if required is not None:  # it counts as words of the question; what AND and NOT demand stays
         strict = isinstance(query.root, words.AllOf | words.Not)
         root = query.root if strict else AnyOf((query.root, required.root))
         units = tuple(dict.fromkeys((*query.units, *required.units)))
         query = replace(query, root=root, units=units)
-    dated = [part.text for part in parts] or [text]
-    if question and question.advice:
-        dated = []
+    dated = [] if advice else [part.text for part in parts] or [text]
     times = tuple(it for part in dated for it in time_phrases(part, clock, speaks_of_plans(part)))
     if transcript:  # who talks about spring does not ask for one
         times = tuple(it for it in times if it.until - it.since <= _MONTH)
     names = tuple(names_in(text))
-    return ParsedQuery(Part(content, query), times, names, mode, required, tuple(parts), question)
+    return ParsedQuery(Part(searched, query), times, names, mode, required, tuple(parts), question)
 
 
-def _in_conversation(text: str, query: Query, transcript: bool = False) -> Query:
+def _in_conversation(
+    text: str, query: Query, transcript: bool = False, advice: bool = False
+) -> Query:
     """A query put to a conversation. In a transcript names are labels and length tells nothing.
 
+    Who wants advice is known by what they have asked for, too.
     "What did 小明 say?" -> rows said by 小明 are worth more
     """
     if transcript:
@@ -124,7 +129,7 @@ def _in_conversation(text: str, query: Query, transcript: bool = False) -> Query
         for unit in query.units
         if len("".join(unit.tokens)) > 1
     )
-    return replace(query, conversation=words.ConversationQuery(length, speakers))
+    return replace(query, conversation=words.ConversationQuery(length, speakers, not advice))
 
 
 def names_in(text: str) -> list[str]:

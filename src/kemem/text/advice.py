@@ -25,22 +25,34 @@ class _Subject(NamedTuple):
     chinese: Advice
 
 
+class _Table(NamedTuple):
+    asks: re.Pattern[str]
+    words: re.Pattern[str]
+    subjects: tuple[_Subject, ...]
+
+
 def asked_advice(text: str) -> Advice | None:
     """The advice that a text asks for, if any.  "Suggest a snack" -> "I'm allergic to it, …" """
-    asks, subjects = _table()
-    if not asks.search(text):
+    table = _table()
+    if not table.asks.search(text):
         return None
-    subject = next(it for it in subjects if it.asked.search(text))
+    subject = next(it for it in table.subjects if it.asked.search(text))
     return subject.chinese if is_chinese(text) else subject.english
 
 
+def without_request(text: str) -> str:
+    """A text without the words that ask for advice.  "Any tips for Rome?" -> "Any  for Rome?" """
+    return _table().words.sub(" ", text)
+
+
 @cache
-def _table() -> tuple[re.Pattern[str], tuple[_Subject, ...]]:
+def _table() -> _Table:
     table = tomllib.loads((files(__package__) / "advice.toml").read_text("utf-8"))
     asks = re.compile("|".join((*table["asks"]["en"], *table["asks"]["zh"])), re.IGNORECASE)
+    words = re.compile(f"{table['asks']['words_en']}|{table['asks']['words_zh']}", re.IGNORECASE)
     subjects = []
     for it in table["subjects"]:
         asked = rf"\b(?:{it['asked_en']})\b|{it['asked_zh']}" if it["asked_en"] else ""
         advice = (Advice(it[known], it["limits"]) for known in ("known_en", "known_zh"))
         subjects.append(_Subject(re.compile(asked, re.IGNORECASE), *advice))
-    return asks, tuple(subjects)
+    return _Table(asks, words, tuple(subjects))

@@ -82,6 +82,7 @@ class ConversationQuery:
 
     length: float  # 0: a few words … 1: many, which tell of a topic
     speakers: tuple[Phrase, ...]  # marks of speakers that the question may name
+    answers: bool = True  # it seeks an answer: rows that ask are worth less than others
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ def word_scores(
         raw[named] += (raw[named] > 0) * _NAMED
     scores = np.exp(np.multiply(raw, -_STEEPNESS, out=raw), out=raw)
     np.subtract(1, scores, out=scores)
-    if question and conversation:
+    if question and question.answers and conversation:
         asking = conversation.questions if among is None else conversation.asks[among]
         scores[asking] *= _ASKING + (1 - _ASKING) * question.length
     return np.round(scores, 9, out=scores)  # equal rows stay equal whatever was added first

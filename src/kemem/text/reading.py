@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, cached_property, lru_cache
 
-from kemem.text.advice import Advice, asked_advice
+from kemem.text.advice import Advice, asked_advice, without_request
 from kemem.text.lexicon import Lexicon, load
 from kemem.text.segment import STOP_WORDS, normalise, stem
 from kemem.text.when import TimePhrase, speaks_of_plans, time_phrases
@@ -169,7 +169,11 @@ def read_question(text: str, now: datetime) -> Question:
     )
     # Advice for tonight, or on where to go, takes account of what was said at any time.
     advice = None if of_assistant else asked_advice(text)
-    return replace(question, advice=advice, times=(), answers=frozenset()) if advice else question
+    if advice is None:
+        return question
+    terms = without_request(question.terms)
+    terms = terms if content(terms) else question.terms
+    return replace(question, advice=advice, terms=terms, times=(), answers=frozenset())
 
 
 def _without_event(text: str) -> tuple[str, frozenset[str]]:
