@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from kemem.text.reading import (
     people_of,
     read,
     read_question,
+    terms_of,
 )
 
 NOW = datetime(2025, 6, 20, 12, tzinfo=UTC)
@@ -103,6 +105,34 @@ def test_the_topic_has_no_times_and_no_events() -> None:
         ("yesterday?", "yesterday?"),  # nothing else is left
     ):
         assert read_question(text, NOW).topic == topic
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        *(
+            ("我去过成都几次？", "成都"),
+            ("京都的旅馆叫什么？", "京都"),
+            ("我的被子是什么颜色？", "被子"),
+        ),
+        *(("公司年会在哪办？", "年会"), ("哪家酒吧好？", "酒吧"), ("房贷哪天还款？", "还款")),
+        *(("我下次约会是几号？", "约会"), ("茶几多少钱？", "茶几"), ("我学吉他多久了？", "吉他")),
+    ],
+)
+def test_a_word_with_a_function_character_is_content(text: str, whole: str) -> None:
+    """成都 is a city, though 都 alone says nothing."""
+    assert whole in content(text) and whole in terms_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        *(("北京都有什么？", "京都"), ("我明年会去哪？", "年会"), ("我把手机放哪了？", "把手")),
+        *(("手机会不会坏？", "机会"), ("有机会去吗？", "有机"), ("今天才知道？", "天才")),
+    ],
+)
+def test_characters_that_only_meet_are_no_word(text: str, other: str) -> None:
+    assert other not in content(text) and other not in terms_of(text)
 
 
 def test_question_words_and_pronouns_are_no_content() -> None:

@@ -196,7 +196,7 @@ def asks_for_past(text: str) -> bool:
 def terms_of(text: str) -> str:
     """A text without the words that say nothing of its topic.  "我现在住哪里" -> "住" """
     kept = _lexicon().pattern("PRESENT").sub(" ", text)
-    kept = _lexicon().pattern("ZH_QUESTION").sub(" ", kept) if _HAN.search(kept) else kept
+    kept = _without("ZH_QUESTION", kept) if _HAN.search(kept) else kept
     return kept if content(kept) else text
 
 
@@ -206,10 +206,15 @@ def content(text: str) -> list[str]:
     words = [word.strip(".-") for word in _WORD.findall(re.sub("['’][a-z]*", " ", folded))]
     stems = [stem(word) for word in words if word and word not in _EMPTY_WORDS]
     if _HAN.search(folded):
-        for run in _lexicon().pattern("ZH_FUNCTION").sub(" ", folded).split():
+        for run in _without("ZH_FUNCTION", folded).split():
             stems += [run[at : at + 2] for at in range(len(run) - 1)]
             stems += run
     return stems
+
+
+def _without(name: str, text: str) -> str:
+    """A text without what a pattern finds; words that it takes as a whole stay.  成都 -> 成都"""
+    return _lexicon().pattern(name).sub(lambda match: match["whole"] or " ", text)
 
 
 def shows(text: str, sign: str) -> bool:
