@@ -6,8 +6,10 @@ from dataclasses import replace
 from kemem.ports.request import Context, Key, key_of
 from kemem.records import Micros, Note, Row
 from kemem.results import Hit
-from kemem.text.reading import content
+from kemem.search.features import by_person
+from kemem.text.reading import Question, content, read, tells_what_was
 
+_FIRST = 5  # hits of which those that tell what was give way
 _COMMON = frozenset(content("User lives in, works at, starts, takes, has; 用户 住在 工作"))
 
 
@@ -111,6 +113,29 @@ def _is_alike(first: Hit, second: Hit) -> bool:
     shared = {*content(first.memory)} & {*content(second.memory)} - _COMMON
     near = second.score >= first.score / 2 or any(len(it) > 1 for it in shared)
     return near and second.ended is None
+
+
+def in_their_tense(hits: Sequence[Hit], question: Question) -> list[Hit]:
+    """Hits in which what only tells what was, and what tells of now, stand as they are asked for.
+
+    They change places where the other is found nearly as well, or has as many words of a question
+    that names its time: "I cycle to work", though "I used to take the bus to work" is later.
+    """
+    ranked, asked = [*hits], {*question.words}
+    for at in range(min(len(hits), 1 if question.past else _FIRST)):
+        first = ranked[at]
+        if tells_what_was(first.memory) == question.past:
+            continue
+        shared = asked & read(first.memory).words if question.past or question.present else ()
+        for other in range(at + 1, len(ranked)):
+            hit, reading = ranked[other], read(ranked[other].memory)
+            near = 2 * hit.score >= first.score or (shared and shared <= reading.words)
+            in_time = tells_what_was(hit.memory) == question.past
+            holds = question.past or hit.ended is None
+            if near and in_time and holds and by_person(hit.row) and reading.asks <= 0.5:
+                _exchange(ranked, at, other)
+                break
+    return ranked
 
 
 def stated_first(hits: Sequence[Hit], topics: frozenset[str], now: Micros) -> list[Hit]:

@@ -33,7 +33,8 @@ from kemem.search.features import (
 )
 from kemem.search.order import order_features
 from kemem.text.advice import ADVISING
-from kemem.text.reading import Question, people_of
+from kemem.text.query import Mask
+from kemem.text.reading import Question, content, people_of, read, tells_what_was
 
 JUDGED_MODEL = "use-multilingual-v3"  # the embedder whose similarities the weights are made for
 SHARE = 0.25  # of the judgement where there are no vectors
@@ -50,6 +51,7 @@ ADVISES, NEAR = 12.0, 0.3  # how sure it is that a note matters to advice, and w
 LIMIT = 0.1  # how much nearer a limit of health is
 PLAIN = 0.7  # how much more a message may be worth than its note, which is clearer
 VAGUE = 0.25  # chance at most that a question is answered that says nothing of what it is about
+_OF_WORK = frozenset(content("job work living profession occupation career 工作 职业 从事 做 干"))
 _ABOUT = {"gap", "relevance", "irrelevant"}  # what is asked; the others of the order are of time
 
 
@@ -144,20 +146,56 @@ def _of_nobody_else(people: Set[str], question: Question) -> bool:
 def _with_topics(
     question: Question, candidates: Sequence[Candidate], about: Features, values: Column
 ) -> Column:
-    """Values, with more for notes of a topic that the question asks for.
+    """Values, with more for what states what the question asks for: notes of its topic, work.
 
     A later row that answers better and tells of a change stays above: it may have ended the note,
     and nobody noticed. One that speaks of somebody else, whom nobody asked about, goes below.
     """
     lifted, others = values.copy(), about["people_not_asked"] > 0
-    changes = np.maximum(about["changes"], about["ends"]) > 0
+    stating: Mask = flags([_states(question, it) for it in candidates]) > 0
+    # Of somebody's work only what tells of work may have changed; of a topic, whatever is near it.
+    changes: Mask = (np.maximum(about["changes"], about["ends"]) > 0) & (
+        stating | bool(question.topics)
+    )
     for at, it in enumerate(candidates):
-        if isinstance(it.row, Note) and it.row.topic in question.topics and not it.context.ended:
+        if stating[at] and (question.past or not it.context.ended):
             later = [other.said > it.said for other in candidates]
             above = values[changes & later & ~others & (values > values[at])]
             lifted[at] = min(values[at] + ASKED, (above.max() if above.size else np.inf) - BEHIND)
             lifted[others] = np.minimum(lifted[others], lifted[at] - BEHIND)
+    if "job" in question.details:
+        lifted = _by_change(question, candidates, lifted, stating, changes)
     return np.asarray(lifted - lifted.max())
+
+
+def _by_change(
+    question: Question, candidates: Sequence[Candidate], values: Column, stating: Mask, change: Mask
+) -> Column:
+    """Values in which a change of work is above what it changed; below, if that is asked for."""
+    values, said = values.copy(), np.array([it.said for it in candidates])
+    for at in np.flatnonzero(stating & change):
+        if (before := values[stating & (said < said[at])]).size and question.of_one_tense:
+            above, below = max(values[at], before.max() + BEHIND), before.max() - BEHIND
+            values[at] = min(values[at], below) if question.past else above
+    was = stating & (flags([tells_what_was(it.row.content) for it in candidates]) > 0)
+    if not question.past and (held := values[stating & ~was]).size:
+        values[was] = np.minimum(values[was], held.min() - BEHIND)
+    return values
+
+
+def _states(question: Question, candidate: Candidate) -> bool:
+    """Whether a row states what a question asks for: a note of its topic, or somebody's work."""
+    row = candidate.row
+    if isinstance(row, Note) and row.topic in question.topics:
+        return True
+    if "job" not in question.details or not candidate.by_person:
+        return False
+    reading = read(row.content)
+    words = {*question.words} - _OF_WORK
+    longest = max(map(len, words), default=0)
+    named = {it for it in words if len(it) == longest}
+    meant = question.people & reading.people or named & reading.words
+    return "job" in reading.details and bool(meant)
 
 
 def _with_notes(candidates: Sequence[Candidate], values: Column) -> Column:

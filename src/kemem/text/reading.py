@@ -41,7 +41,7 @@ July August September October November December User The A An My
 """
 NAMELESS = frozenset(_PLAIN.split())
 ANSWERS = ("who", "where", "when", "how_much", "what_name")
-DETAILS = ("age", "money", "clock", "colour", "why")  # finer kinds of answers
+DETAILS = ("age", "money", "clock", "colour", "why", "job")  # finer kinds of answers
 _SIGNS = ("requests", "first_person", "changes", "ends", "time", "called", "place", "pronoun")
 _IN_DIGITS = ("number", "time")  # signs that need no script
 
@@ -131,6 +131,11 @@ class Question:
     topics: frozenset[str] = frozenset()  # of notes that say what it asks for: user/works_at
     advice: Advice | None = None  # that it asks for
     of_assistant: bool = False  # it asks for what the assistant has said: "did you recommend"
+
+    @property
+    def of_one_tense(self) -> bool:
+        """Whether it asks for what holds now, or for what was, and names no time or event."""
+        return not (self.original or self.before or self.times or (self.was and not self.past))
 
 
 @lru_cache(maxsize=8192)
@@ -224,6 +229,11 @@ def shows(text: str, sign: str) -> bool:
     if english and (sign in _IN_DIGITS or _LATIN.search(text)) and english.search(folded):
         return True
     return bool(chinese and _HAN.search(text) and chinese.search(folded))
+
+
+def tells_what_was(text: str) -> bool:
+    """Whether a text only tells what was.  "I used to smoke" -> True"""
+    return shows(text, "tells_was") and not shows(text, "present")
 
 
 def asks_ahead(text: str) -> bool:
