@@ -89,6 +89,7 @@ def understand(
             searched = text = asked
             question = read_question(text, clock)
             query, advice = words.plain(question.terms), question.advice is not None
+            searched = question.topic if advice else text
         query = _in_conversation(searched, query, transcript, advice)
         # The sentences that ask, where others do not: small talk leads to many a question.
         all_sentences = [] if transcript else [*sentences(text)]

@@ -24,6 +24,7 @@ _DATE = re.compile(r" ?[(（][^()（）]*\d{4}-\d\d[^()（）]*[)）]")
 _CAPITAL = re.compile(r"(?<!^)(?<![.!?] )\b[A-Z][a-zà-ÿ]+")
 _PLACE = re.compile(r"\b(?:in|at|to|from|near|around|towards?|of|outside|via|for) (?:the )?[A-Z]")
 # "Which day?" asks for a day; it is not about days.
+_USED_TO = re.compile(r"\bused? to\b", re.IGNORECASE)  # says when, and is not about using
 _WHICH_TIME = re.compile(r"\b(?:what|which) (?:time|day|date|year|month|weekday)\b", re.IGNORECASE)
 # Words of questions and of talk that say nothing of a topic, beside those that no query counts.
 _EMPTY = """
@@ -176,9 +177,14 @@ def read_question(text: str, now: datetime) -> Question:
     advice = None if of_assistant else asked_advice(text)
     if advice is None:
         return question
-    terms = without_request(question.terms)
-    terms = terms if content(terms) else question.terms
-    return replace(question, advice=advice, terms=terms, times=(), answers=frozenset())
+    topic, terms = (_asking_for(it) for it in (question.topic, question.terms))
+    return replace(question, topic=topic, terms=terms, advice=advice, times=(), answers=frozenset())
+
+
+def _asking_for(text: str) -> str:
+    """What a request for advice asks for.  "Recommend a laptop" -> "a laptop" """
+    bare = without_request(text).strip()
+    return bare if content(bare) else text
 
 
 def _without_event(text: str) -> tuple[str, frozenset[str]]:
@@ -200,14 +206,14 @@ def asks_for_past(text: str) -> bool:
 
 def terms_of(text: str) -> str:
     """A text without the words that say nothing of its topic.  "我现在住哪里" -> "住" """
-    kept = _lexicon().pattern("PRESENT").sub(" ", text)
+    kept = _USED_TO.sub(" ", _lexicon().pattern("PRESENT").sub(" ", text))
     kept = _without("ZH_QUESTION", kept) if _HAN.search(kept) else kept
     return kept if content(kept) else text
 
 
 def content(text: str) -> list[str]:
     """Words that say what a text is about.  "我在哪家公司上班" -> 公司, 司上, 上班, 公, …"""
-    folded = normalise(text)
+    folded = _USED_TO.sub(" ", normalise(text))
     words = [word.strip(".-") for word in _WORD.findall(re.sub("['’][a-z]*", " ", folded))]
     stems = [stem(word) for word in words if word and word not in _EMPTY_WORDS]
     if _HAN.search(folded):
