@@ -24,6 +24,7 @@ _DATE = re.compile(r" ?[(（][^()（）]*\d{4}-\d\d[^()（）]*[)）]")
 _CAPITAL = re.compile(r"(?<!^)(?<![.!?] )\b[A-Z][a-zà-ÿ]+")
 _PLACE = re.compile(r"\b(?:in|at|to|from|near|around|towards?|of|outside|via|for) (?:the )?[A-Z]")
 # "Which day?" asks for a day; it is not about days.
+_BRIEF = 60  # characters of a short request
 _USED_TO = re.compile(r"\bused? to\b", re.IGNORECASE)  # says when, and is not about using
 _WHICH_TIME = re.compile(r"\b(?:what|which) (?:time|day|date|year|month|weekday)\b", re.IGNORECASE)
 # Words of questions and of talk that say nothing of a topic, beside those that no query counts.
@@ -177,7 +178,9 @@ def read_question(text: str, now: datetime) -> Question:
     advice = None if of_assistant else asked_advice(text)
     if advice is None:
         return question
-    topic, terms = (_asking_for(it) for it in (question.topic, question.terms))
+    # The vector of a long request tells of its topic anyway.
+    topic = question.topic if len(question.topic) > _BRIEF else _asking_for(question.topic)
+    terms = _asking_for(question.terms)
     return replace(question, topic=topic, terms=terms, advice=advice, times=(), answers=frozenset())
 
 
