@@ -107,8 +107,8 @@ async def search(
 
     def finish(hits: Sequence[Hit]) -> tuple[int, list[Hit]]:
         hits = hits if past else _true_first(hits, query, response, asked, now)
-        if query.question and query.question.of_one_tense:
-            hits = in_their_tense(hits, query.question)
+        if (question := query.question) and question.of_one_tense and question.past == past:
+            hits = in_their_tense(hits, question)
         hits = [hit for hit in hits if hit.score >= threshold and hit.score > 0]
         best = by_votes(hits, found.response.lines, text, found.request, now, most)
         words = query.query if explain else None
