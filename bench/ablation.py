@@ -64,6 +64,7 @@ NO_OPENING: tuple[Switch, ...] = tuple(
 NO_ASKING: tuple[Switch, ...] = ((rank, "_ASKING", 1.0),)
 NO_SPEAKER: tuple[Switch, ...] = ((rank, "_NAMED", 0.0),)
 NO_TURNS: tuple[Switch, ...] = ((understand, "asked_in", lambda text: text),)
+NO_GOING_ON: tuple[Switch, ...] = ((understand, "goes_on", lambda text: False),)
 NO_PARTS: tuple[Switch, ...] = ((understand, "MAX_PARTS", 0),)
 NO_LABELS: tuple[Switch, ...] = ((understand, "_TURNS", sys.maxsize),)
 NO_TIME: tuple[Switch, ...] = ((fuse, "IN_TIME", 0.0),)
@@ -79,6 +80,7 @@ STAGES: dict[str, tuple[Switch, ...]] = {
     "without answers before questions": NO_ASKING,
     "without speakers": NO_SPEAKER,
     "without taking questions out of turns": NO_TURNS,
+    "without going on with a conversation": NO_GOING_ON,
     "without parts of a question": NO_PARTS,
     "without parsing transcripts": NO_LABELS,
     "without time expressions": NO_TIME,
@@ -92,6 +94,7 @@ STAGES: dict[str, tuple[Switch, ...]] = {
         *NO_ASKING,
         *NO_SPEAKER,
         *NO_TURNS,
+        *NO_GOING_ON,
         *NO_PARTS,
         *NO_LABELS,
         *NO_TIME,

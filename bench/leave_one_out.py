@@ -22,7 +22,7 @@ from bench.ablation import NO_ASKING, NO_OPENING, NO_READER, NO_SPEAKER, Switch,
 from bench.retrievers import RETRIEVERS, Ask, Query
 from bench.scoring import JUDGED, MAIN, evidence, interval, mean, score, texts, with_interval
 from kemem.search import fuse, reader
-from kemem.text import conversation, rank
+from kemem.text import continuation, conversation, rank
 
 CHOSEN_BY = (MAIN, "ndcg@10")
 SHIPPED = "shipped"
@@ -68,6 +68,37 @@ NUMBERS: Mapping[str, Mapping[str, Sequence[Switch]]] = {
         "0.2": ((fuse, "PARTS", 0.2),),
         SHIPPED: (),
         "0.6": ((fuse, "PARTS", 0.6),),
+    },
+    "sessions by words (BEST)": {
+        "off": ((continuation, "BEST", 0.0),),
+        SHIPPED: (),
+        "0.5": ((continuation, "BEST", 0.5),),
+    },
+    "sessions by meaning (USUAL)": {
+        "off": ((continuation, "USUAL", 0.0),),
+        "0.5": ((continuation, "USUAL", 0.5),),
+        SHIPPED: (),
+    },
+    "what is new (FRESH)": {
+        "off": ((continuation, "FRESH", 0.0),),
+        SHIPPED: (),
+        "0.1": ((continuation, "FRESH", 0.1),),
+    },
+    "what the user said (OWN)": {
+        "off": ((continuation, "OWN", 0.0),),
+        SHIPPED: (),
+        "0.06": ((continuation, "OWN", 0.06),),
+    },
+    "what is running (RUNNING)": {
+        "off": ((continuation, "RUNNING", 1.0),),
+        "0.5": ((continuation, "RUNNING", 0.5),),
+        SHIPPED: (),
+    },
+    "words of what goes on (CONTINUED)": {
+        "as others": ((fuse, "CONTINUED", fuse.WORDS),),
+        "0.65": ((fuse, "CONTINUED", 0.65),),
+        SHIPPED: (),
+        "0.45": ((fuse, "CONTINUED", 0.45),),
     },
     "local reranker (SAY)": {
         "off": NO_READER,

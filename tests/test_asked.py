@@ -43,6 +43,34 @@ def test_small_talk_around_a_question_is_left_out(language: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("turn", "question"),
+    [
+        # What is announced is asked, whatever the small talk before it wants.
+        (
+            "I can't decide what to wear tonight. Anyway, what I wanted to ask: "
+            "where does my brother work?",
+            "where does my brother work?",
+        ),
+        (
+            "明天要不要试试新开的咖啡馆呢？停一下，我真正想问的是，我哥哥在哪上班？",
+            "我哥哥在哪上班？",
+        ),
+        # A quotation of several sentences is part of the question.
+        (
+            'Ugh, Monday again. Who told me "Measure twice. Cut once." at the workshop?',
+            'Who told me "Measure twice. Cut once." at the workshop?',
+        ),
+        (
+            "又是周一。跟我说“量两次。切一次。”的师傅叫什么？",
+            "跟我说“量两次。切一次。”的师傅叫什么？",
+        ),
+    ],
+)
+def test_a_question_is_taken_out_as_a_whole(turn: str, question: str) -> None:
+    assert asked_in(turn) == question
+
+
+@pytest.mark.parametrize(
     "turn",
     [
         # The question cannot be understood alone.

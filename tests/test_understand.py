@@ -73,10 +73,10 @@ def test_only_hybrid_search_puts_a_question_to_the_talk(mode: Mode) -> None:
     ],
 )
 def test_a_transcript_is_read_without_its_labels(text: str, said: str) -> None:
-    """They are no names that the question asks about, and it has no parts."""
+    """They are no names that the question asks about; its part is what was said last."""
     asked = understand(text, NOW)
     assert asked.whole.text == said
-    assert asked.parts == ()
+    assert [it.text for it in asked.parts] == [said.splitlines()[-1]]
     assert asked.query.conversation is not None
     assert (asked.query.conversation.length, asked.query.conversation.speakers) == (0.0, ())
 

@@ -105,6 +105,7 @@ class SearchRequest:
     times: tuple[tuple[Micros, Micros], ...] = ()  # ranges of which the best messages are wanted
     before: int = 0  # messages before each row; if more than 0, contexts have vectors, too
     lines: tuple[str, int] | None = None  # a kind of the journal, and how many of the user's lines
+    continued_at: Micros | None = None  # when a text was sent that goes on with a conversation
 
 
 @dataclass(frozen=True, slots=True)

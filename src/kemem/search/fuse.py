@@ -15,6 +15,7 @@ from kemem.text.when import as_of
 # Measured on eight sets: equal weights lose 4 points of recall on LoCoMo, where the vectors are
 # weak; words alone lose as many on MADial, where they are strong.
 WORDS = 0.77
+CONTINUED = 0.55  # the same of a turn that goes on with a conversation, in other words
 PARTS = 0.4  # the share of the sentences that ask, where they make up half the question or more
 UNLISTED = 0.8  # what a row that a signal does not list gets of its last one, where it lists many
 IN_TIME = 0.25  # how far a row of the time asked for moves towards 1, and how much more it is worth
@@ -62,7 +63,8 @@ def fuse(
     """All candidates, best first, at most `most`; with `explain` the reasons for their places."""
     whole, rows = signals.whole, dict[Key, Match]()
     # The share of words; where one of the two says nothing of any row, the other has it all.
-    weight = (WORDS if whole.words else 0.0) if whole.vectors else 1.0
+    share = CONTINUED if query.continues else WORDS
+    weight = (share if whole.words else 0.0) if whole.vectors else 1.0
     values = _values(whole, weight, rows, signals.depth)
     if parts := [_values(part, weight, rows, signals.depth) for part in signals.parts]:
         size = max(len(part.query.units) for part in query.parts) / max(len(query.query.units), 1)
@@ -102,6 +104,8 @@ def fuse(
     reasons: dict[Key, list[str]] = {key: [] for *_, key in order[:most]}
     if explain:
         _add_reasons(reasons, signals, in_time)
+        if query.continues:
+            reasons = {key: [*why, "continues"] for key, why in reasons.items()}
     odds = ((worth / half) ** STEEPNESS for worth in rising)
     return [
         (Match(*key, rows[key].ts, round(each / (1 + each), 6)), tuple(why))

@@ -51,6 +51,7 @@ ADVISES, NEAR = 12.0, 0.3  # how sure it is that a note matters to advice, and w
 LIMIT = 0.1  # how much nearer a limit of health is
 PLAIN = 0.7  # how much more a message may be worth than its note, which is clearer
 VAGUE = 0.25  # chance at most that a question is answered that says nothing of what it is about
+_LITTLE = 1e-6  # scores nearer to 0 or 1 are as good as these
 _OF_WORK = frozenset(content("job work living profession occupation career 工作 职业 从事 做 干"))
 _ABOUT = {"gap", "relevance", "irrelevant"}  # what is asked; the others of the order are of time
 
@@ -221,6 +222,15 @@ def rate(about: Features, order: Features, weights: Mapping[str, float]) -> Colu
         before = about["rank"] / (1 + (K - 1) * about["rank"])
         values = STEEPNESS * np.log(trust * SHARE / (K + ranks) + (1 - trust * SHARE) * before)
     return np.asarray(values - values.max())
+
+
+def beside_signals(scores: Column, candidates: Sequence[Candidate]) -> Column:
+    """Scores of which the signals before make up half: for what asks, but not for a fact."""
+    before = np.array([it.score for it in candidates]).clip(_LITTLE, 1 - _LITTLE)
+    scores = scores.clip(_LITTLE, 1)
+    values = (np.log(scores) + np.log(before / (1 - before))) / 2
+    best = math.sqrt(scores.max() * before.max())
+    return np.asarray(best * np.exp(values - values.max()))
 
 
 def is_large(among: int) -> bool:

@@ -34,7 +34,7 @@ from kemem.search.features import JUDGED, Candidate, Column
 from kemem.search.feedback import VOTES, by_votes
 from kemem.search.fuse import SignalHits, Signals, fuse
 from kemem.search.hops import Hop, combined, follow, hops_from, still_certain
-from kemem.search.judge import JUDGED_MODEL, Meant, is_large, judge
+from kemem.search.judge import JUDGED_MODEL, Meant, beside_signals, is_large, judge
 from kemem.search.pages import MAX_PAGE, page_limit
 from kemem.search.present import present, said_once
 from kemem.search.previous import Nearest, join, nearest_before, scale, scaled
@@ -100,7 +100,7 @@ async def search(
         ranked[:] = [(match, why) for match, why in best if match.score >= least]
         return [match for match, _ in ranked]
 
-    found = await _gather(query, where, depth, deps, select)
+    found = await _gather(query, where, depth, now, deps, select)
     hops, response = await _second_hop(query, found, [it for it, _ in ranked], select, now, deps)
     if past:
         response = replace(response, rows=unexpired(response.rows, now))
@@ -176,6 +176,8 @@ def _in_order(
         some, among = candidates[:JUDGED], len(found.signals.whole.vectors)
         judged = [judge(*it, some, among).scores for it in asked]
         scores = combined(judged, hops, some)
+        if query.continues:
+            scores = beside_signals(scores, some)
         if read is not None and is_large(among) and not hops:
             scores = read_together(read, some, scores)
         hits = _by_judgement(hits, scores)
@@ -242,6 +244,7 @@ async def _gather(
     query: ParsedQuery,
     where: Where,
     depth: int,
+    now: Micros,
     deps: Deps,
     select: Callable[[Signals], Sequence[Match]],
 ) -> _Found:
@@ -292,10 +295,18 @@ async def _gather(
         times=tuple((it.since, it.until) for it in question.times) if question else (),
         before=_BEFORE if question else 0,
         lines=VOTES,
+        continued_at=_sent(query, where, now),
     )
     response = await deps.store.search(request)
     late = ["vectors"] if response.candidates.unembedded and not old else []
     return _Found(request, response, gathered[0], meant, (*missing, *late))
+
+
+def _sent(query: ParsedQuery, where: Where, now: Micros) -> Micros | None:
+    """When a turn was sent that goes on with a conversation: what came later is unknown to it."""
+    if not query.continues:
+        return None
+    return now if where.until is None else min(now, where.until)
 
 
 async def _second_hop(

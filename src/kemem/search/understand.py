@@ -12,10 +12,17 @@ from kemem.records import Micros
 from kemem.records.times import to_datetime
 from kemem.text import query as words
 from kemem.text.advice import without_request
-from kemem.text.asked import asked_in
+from kemem.text.asked import asked_in, goes_on
 from kemem.text.query import AnyOf, Query, asks, spoken_by
 from kemem.text.reading import Question, content, read_question, seeks_answer
-from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, Token, is_cjk, tokens
+from kemem.text.segment import (
+    STOP_CHARACTERS,
+    STOP_WORDS,
+    Token,
+    is_cjk,
+    spoken_length,
+    tokens,
+)
 from kemem.text.summary import sentences
 from kemem.text.when import TimePhrase, speaks_of_plans, time_phrases
 
@@ -28,7 +35,6 @@ MAX_PARTS = 3
 _LABEL = re.compile(r"^[^\S\n]*(?!\d)[^\s:：]{1,20}\s?[:：](?!//)\s*", re.MULTILINE)
 _TURNS = 2  # lines with a label that make a transcript
 _SHORT, _LONG = 10, 30  # words of a short question, and of one that tells of a topic
-_CHARACTERS = 1.6  # of a Chinese word
 _LONGEST = 8  # tokens of a name
 _PLAIN = 300  # characters of a plain question
 _MONTH = 31 * 86_400_000_000
@@ -52,8 +58,9 @@ class ParsedQuery:
     names: tuple[str, ...]
     mode: Mode = "hybrid"
     keywords: Query | None = None  # what every answer must contain
-    parts: tuple[Part, ...] = ()  # the sentences that ask, among others that do not
+    parts: tuple[Part, ...] = ()  # the sentences that ask, among others; a transcript's last line
     question: Question | None = None  # what it asks for; None: no plain question
+    continues: bool = False  # it goes on with an earlier conversation
 
     @property
     def query(self) -> Query:
@@ -82,33 +89,45 @@ def understand(
     transcript = labels >= _TURNS and bool(unlabelled.strip())
     searched = unlabelled if transcript else text
     query, parts, clock = words.parse(searched, field), list[Part](), to_datetime(now)
-    question, advice = None, False
+    question, advice, continues = None, False, False
     if mode == "hybrid" and isinstance(query.root, AnyOf):
         asked = text if transcript else asked_in(text)
+        continues = not transcript and required is None and asked == text and goes_on(text)
         if not transcript and len(asked) <= _PLAIN and seeks_answer(asked):
             searched = text = asked
             question = read_question(text, clock)
             query, advice = words.plain(question.terms), question.advice is not None
             searched = question.topic if advice else text
         query = _in_conversation(searched, query, transcript, advice)
-        # The sentences that ask, where others do not: small talk leads to many a question.
-        all_sentences = [] if transcript else [*sentences(text)]
-        asking = [it for it in all_sentences if asks(it)] if len(all_sentences) > 1 else []
-        if advice:  # "Any tips?" tells nothing of what about
-            asking = [about for it in asking if content(about := without_request(it))]
-        queries = (_in_conversation(it, words.plain(it), advice=advice) for it in asking)
+        asking = _last_line(unlabelled) if transcript else _asking(text, advice)
+        queries = (_in_conversation(it, words.plain(it), transcript, advice) for it in asking)
         parts = [*map(Part, asking, queries)][:MAX_PARTS]
     if required is not None:  # it counts as words of the question; what AND and NOT demand stays
         strict = isinstance(query.root, words.AllOf | words.Not)
         root = query.root if strict else AnyOf((query.root, required.root))
         units = tuple(dict.fromkeys((*query.units, *required.units)))
         query = replace(query, root=root, units=units)
-    dated = [] if advice else [part.text for part in parts] or [text]
+    dated = [] if advice else [part.text for part in parts if not transcript] or [text]
     times = tuple(it for part in dated for it in time_phrases(part, clock, speaks_of_plans(part)))
     if transcript:  # who talks about spring does not ask for one
         times = tuple(it for it in times if it.until - it.since <= _MONTH)
     names = tuple(names_in(text))
-    return ParsedQuery(Part(searched, query), times, names, mode, required, tuple(parts), question)
+    whole = Part(searched, query)
+    return ParsedQuery(whole, times, names, mode, required, tuple(parts), question, continues)
+
+
+def _asking(text: str, advice: bool) -> list[str]:
+    """The sentences that ask, where others do not: small talk leads to many a question."""
+    parts = [*sentences(text)]
+    asking = [it for it in parts if asks(it)] if len(parts) > 1 else []
+    if advice:  # "Any tips?" tells nothing of what about
+        asking = [about for it in asking if content(about := without_request(it))]
+    return asking
+
+
+def _last_line(transcript: str) -> list[str]:
+    """What was said last: a talk may have come to something else than it began with."""
+    return [it for it in transcript.splitlines() if it.strip()][-1:]
 
 
 def _in_conversation(
@@ -122,9 +141,7 @@ def _in_conversation(
     if transcript:
         return replace(query, conversation=words.ConversationQuery(0.0, ()))
     # How long a question is, from 0 for a few words to 1.
-    chinese = [is_cjk(token.text) for token in tokens(text)]
-    count = chinese.count(False) + chinese.count(True) / _CHARACTERS
-    length = min(max((count - _SHORT) / (_LONG - _SHORT), 0.0), 1.0)
+    length = min(max((spoken_length(text) - _SHORT) / (_LONG - _SHORT), 0.0), 1.0)
     speakers = tuple(
         words.Phrase(tuple(map(spoken_by, unit.tokens)))
         for unit in query.units

@@ -50,6 +50,7 @@ from kemem.store.schema import message, note
 from kemem.store.spaces import served, spaces_and_model, visible_spaces
 from kemem.store.tables import TABLES, Stored, one_of
 from kemem.store.vectors import check_vectors
+from kemem.text.continuation import Continuation
 from kemem.text.conversation import Conversation
 from kemem.text.query import Mask, Query
 from kemem.text.rank import Scored, context_scope, likely_rows, word_scores
@@ -58,6 +59,7 @@ _ROUNDING = 1e-6  # scores closer than this can be equal
 _IN_TIME = 20  # messages of the times that are asked for
 _LIKELY = 4096  # rows of a large space that are scored by words,
 _NEAREST = 500  # and by vectors
+_USER = ROLES.index("user")
 
 Rows = NDArray[np.intp]  # places among the rows of all spaces
 
@@ -161,6 +163,7 @@ class _Ranked:
         self.numbers: dict[Key, tuple[type[Row], int]] = {}  # of ranked rows, with their types
         self._keys: dict[int, Key] = {}  # of ranked rows
         self._talk: Conversation | None = None
+        self._continuation: Continuation | None = None
         self._near: Scored | None = None  # by the first vector
         queries = (*request.queries, *filter(None, [request.keywords]))
         self._embeds = request.vectors is not None and model_no is not None
@@ -314,6 +317,9 @@ class _Ranked:
             seen = np.split(self._seen(context_scope(self._where)), self._starts[1:-1])
             talks = [view.talk(own) for view, own in zip(self._views, seen, strict=False)]
             talk = self._talk = Conversation.join(talks, self._starts)
+            if (sent := self._request.continued_at) is not None:
+                own = _join([view.kinds for view in self._views], np.int8) == _USER
+                self._continuation = Continuation(talk, self._times, own, sent)
         matched = query.evaluate(self._masks.__getitem__, self._counted)
         among = None
         # Later pages are of all rows.
@@ -324,10 +330,14 @@ class _Ranked:
         if among is None:
             matched = (matched | (scores > 0) if talk else matched) & self._visible
             rows = np.flatnonzero(matched)
-            return Scored(rows, scores[rows], len(rows))
-        total = int(np.count_nonzero(matched & self._visible))
-        own = matched[among] | (scores > 0) if talk else matched[among]
-        return Scored(among[own], scores[own], total)
+            scores, total = scores[rows], len(rows)
+        else:
+            total = int(np.count_nonzero(matched & self._visible))
+            own = matched[among] | (scores > 0) if talk else matched[among]
+            rows, scores = among[own], scores[own]
+        if self._continuation:
+            scores = self._continuation.by_words(rows, scores)
+        return Scored(rows, scores, total)
 
     def _by_vector(self, vector: Vector) -> Scored:
         unit = np.asarray(vector / np.linalg.norm(vector), np.float32)
@@ -344,6 +354,10 @@ class _Ranked:
                 cosines = cosines if len(places) == len(cosines) else cosines[places]
             parts.append((places + start, cosines))
         rows, cosines = (np.concatenate(column) for column in zip(*parts, strict=True))
+        if self._continuation:
+            all_rows = not any(view.planes for view in self._views)
+            cosines = np.maximum(cosines, 0.0)
+            cosines = self._continuation.by_meaning(rows, cosines, all_rows=all_rows)
         if len(rows) > limit:  # only rows that can be among the first are rounded and ordered
             least = np.partition(cosines, len(rows) - limit)[len(rows) - limit] - _ROUNDING
             if least > 0:  # what is below 0 counts as 0: all tie

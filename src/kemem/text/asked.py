@@ -8,11 +8,14 @@ from kemem.text.advice import asked_advice
 from kemem.text.language import is_chinese
 from kemem.text.lexicon import load
 from kemem.text.query import asks
-from kemem.text.reading import content, people_of, shows
+from kemem.text.reading import ANSWERS, content, people_of, shows
+from kemem.text.segment import spoken_length
 from kemem.text.summary import sentences
 
 _LATIN = re.compile("[A-Za-z]")
 _COMMA = re.compile("[,，]")
+_QUOTES = ("“”", "「」", "『』", "《》")
+_TOLD = 6  # words at least of what is said, and not looked for
 
 
 @lru_cache(maxsize=256)
@@ -22,11 +25,13 @@ def asked_in(text: str) -> str:
     Only a question that can be understood alone, and that asks for a fact, is taken out: who wants
     help tells what with, and who goes on with an earlier talk tells which.
     """
-    parts = [*sentences(text)]
+    parts = _sentences(text)
     asking = _asking(parts)
-    broken = any(_is("CLOSES", it) for it in asking)
-    if not asking or broken or asked_advice(text) or _pattern("TALKED").search(text):
+    announced = [it for it in asking if _pattern("ANNOUNCES").search(it)]
+    wanted = " ".join(announced) or text
+    if not asking or asked_advice(wanted) or _pattern("TALKED").search(wanted):
         return text
+    asking = [it for it in asking if not asked_advice(it)]  # it is small talk, if at all
     if 1 < len(asking) < len(parts) and not any(_is("ALSO", it) for it in asking):
         asking = [it for it in asking if not _is("ADDRESSES", it)] or asking
         asking = [it for it in asking if _pattern("OWN").search(it)] or asking
@@ -34,6 +39,42 @@ def asked_in(text: str) -> str:
     questions = [_without_lead(it) for it in asking]
     alone = not _refers(questions[0]) and all(map(_asks_for_fact, questions))
     return " ".join(questions) if alone and questions != parts else text
+
+
+def goes_on(text: str) -> bool:
+    """Whether a turn goes on with an earlier talk, and looks for no fact.  "I'm back! What's next?"
+
+    Who says something and asks for nothing does, and who asks for help with what they say, or what
+    comes next. Who wants to be reminded, or advised, does not.
+    """
+    parts = [*sentences(text)]
+    asking = _asking(parts)
+    recalls = any(_pattern("RECALLS").search(it) for it in asking)
+    if recalls or asked_advice(text) or _pattern("LOOKS_UP").match(text):
+        return False
+    if _pattern("NEXT").search(text):
+        return True
+    if asking:
+        return len(asking) < len(parts) and not any(map(_seeks_fact, asking))
+    speaks = len(parts) > 1 or _pattern("SPEAKS").search(text)
+    return bool(speaks) and spoken_length(text) >= _TOLD
+
+
+def _sentences(text: str) -> list[str]:
+    """The sentences of a text, a quotation of several being part of one."""
+    parts = list[str]()
+    for part in sentences(text):
+        closes = _is("CLOSES", part)
+        if parts and (closes or _is_open(parts[-1])):
+            parts[-1] += part if closes or is_chinese(part) else f" {part}"
+        else:
+            parts.append(part)
+    return parts
+
+
+def _is_open(text: str) -> bool:
+    """Whether a quotation begins in a text and does not end there."""
+    return text.count('"') % 2 == 1 or any(text.count(a) > text.count(b) for a, b in _QUOTES)
 
 
 def _asking(parts: Sequence[str]) -> list[str]:
@@ -79,6 +120,7 @@ def _chinese_starts(sentence: str) -> Iterator[int]:
         lead = clauses[-1] if clauses else ""
         about = _pattern("ZH_ABOUT").search(lead) or shows(lead, "asks")
         whole = match[0][0] in "：:" or _pattern("ZH_WHOM").search(sentence, match.end())
+        whole = whole and not _is_open(sentence[: match.end()])
         if whole and (not lead or (_pattern("ZH_TALK").search(lead) and not about)):
             yield match.end()
 
@@ -93,6 +135,14 @@ def _asks_for_fact(question: str) -> bool:
     """Whether it asks for something of the speaker, or of people and things that it names."""
     named = _pattern("OWN").search(question) or people_of(question) or is_chinese(question)
     return bool(named and content(question)) and not _pattern("HELP").search(question)
+
+
+def _seeks_fact(sentence: str) -> bool:
+    """Whether a sentence asks for a fact that can be told, even if another one says of what."""
+    if any(shows(sentence, kind) for kind in ANSWERS):
+        return True
+    alone = _without_lead(sentence)
+    return _asks_for_fact(alone) and not _refers(alone)
 
 
 def _refers(sentence: str) -> bool:

@@ -22,6 +22,7 @@ _CJK = (
 _TOKEN = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+(?:[+#]++(?![^\W_{_CJK}]))?")
 _RUN = re.compile(rf"[{_CJK}]+|{_TOKEN.pattern}")  # the same, but for characters side by side
 _IS_CJK = re.compile(rf"[{_CJK}]")
+_CHARACTERS = 1.6  # of a Chinese word
 _REACH = 3  # characters that one more can still join: the parts of a Korean syllable
 
 # Words that say nothing about a topic. Only plain queries drop them; the index holds every word.
@@ -93,6 +94,12 @@ def tokens(text: str) -> Iterator[Token]:
         if places:
             start, end = places[start][0], places[end - 1][1]
         yield Token._make((word, start, end))
+
+
+def spoken_length(text: str) -> float:
+    """How many words a text has, in Chinese about.  "我住柏林" -> 2.5"""
+    chinese = [is_cjk(token.text) for token in tokens(text)]
+    return chinese.count(False) + chinese.count(True) / _CHARACTERS
 
 
 def _places(text: str, folded: str) -> list[tuple[int, int]]:
