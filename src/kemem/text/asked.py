@@ -14,7 +14,7 @@ from kemem.text.summary import sentences
 
 _LATIN = re.compile("[A-Za-z]")
 _COMMA = re.compile("[,，]")
-_QUOTES = ("“”", "「」", "『』", "《》")
+_QUOTES = (("“", "”"), ("「", "」"), ("『", "』"), ("《", "》"))
 _TOLD = 6  # words at least of what is said, and not looked for
 
 
@@ -56,8 +56,8 @@ def goes_on(text: str) -> bool:
         return True
     if asking:
         return len(asking) < len(parts) and not any(map(_seeks_fact, asking))
-    speaks = len(parts) > 1 or _pattern("SPEAKS").search(text)
-    return bool(speaks) and spoken_length(text) >= _TOLD
+    speaks = len(parts) > 1 or _pattern("SPEAKS").search(text) is not None
+    return speaks and spoken_length(text) >= _TOLD
 
 
 def _sentences(text: str) -> list[str]:
@@ -120,7 +120,8 @@ def _chinese_starts(sentence: str) -> Iterator[int]:
         lead = clauses[-1] if clauses else ""
         about = _pattern("ZH_ABOUT").search(lead) or shows(lead, "asks")
         whole = match[0][0] in "：:" or _pattern("ZH_WHOM").search(sentence, match.end())
-        whole = whole and not _is_open(sentence[: match.end()])
+        if _is_open(sentence[: match.end()]):
+            continue
         if whole and (not lead or (_pattern("ZH_TALK").search(lead) and not about)):
             yield match.end()
 
