@@ -80,7 +80,7 @@ STAGES: dict[str, tuple[Switch, ...]] = {
     "without answers before questions": NO_ASKING,
     "without speakers": NO_SPEAKER,
     "without taking questions out of turns": NO_TURNS,
-    "without going on with a conversation": NO_GOING_ON,
+    "without continuing a conversation": NO_GOING_ON,
     "without parts of a question": NO_PARTS,
     "without parsing transcripts": NO_LABELS,
     "without time expressions": NO_TIME,

@@ -58,7 +58,7 @@ def test_a_question_has_few_parts() -> None:
 @each("mode", get_args(Mode))
 def test_only_hybrid_search_puts_a_question_to_the_talk(mode: Mode) -> None:
     """Words alone must be held; a query that demands is taken at its word."""
-    for text in ("要去露营。应该带什么？", "Rain all week. What should I do next?"):
+    for text in ("要去露营。应该带什么？", "We go camping. What should I bring?"):
         asked = understand(text, NOW, mode)
         assert (asked.query.conversation is not None) == bool(asked.parts) == (mode == "hybrid")
     for text in ("火锅 AND 清汤", "hotpot NOT tea", '"不吃辣" AND 火锅'):
@@ -69,6 +69,7 @@ def test_only_hybrid_search_puts_a_question_to_the_talk(mode: Mode) -> None:
     ("text", "said"),
     [
         ("小明：去哪？\n小红: 去罗马。", "去哪？\n去罗马。"),
+        ("小明：我好难过。\n小红：我该怎么办？", "我好难过。\n我该怎么办？"),
         ("Ann: Where to?\nBob: Rome!", "Where to?\nRome!"),
     ],
 )
@@ -79,6 +80,19 @@ def test_a_transcript_is_read_without_its_labels(text: str, said: str) -> None:
     assert [it.text for it in asked.parts] == [said.splitlines()[-1]]
     assert asked.query.conversation is not None
     assert (asked.query.conversation.length, asked.query.conversation.speakers) == (0.0, ())
+
+
+@each(
+    ("text", "question"),
+    [
+        ("小明：今天雨真大。\n小红：别淋着。\n小明：我妈住在哪里？", "我妈住在哪里？"),
+        ("Ann: What a storm.\nBob: Stay dry!\nAnn: Who is my boss?", "Who is my boss?"),
+    ],
+)
+def test_a_transcript_that_ends_with_a_question_asks_it(text: str, question: str) -> None:
+    """What was said before is small talk, unless advice or help is wanted."""
+    asked = understand(text, NOW)
+    assert asked == understand(question, NOW) and asked.question is not None
 
 
 @each(

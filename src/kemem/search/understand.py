@@ -12,7 +12,7 @@ from kemem.records import Micros
 from kemem.records.times import to_datetime
 from kemem.text import query as words
 from kemem.text.advice import without_request
-from kemem.text.asked import asked_in, goes_on
+from kemem.text.asked import asked_in, asks_for_fact, goes_on, without_going_on
 from kemem.text.query import AnyOf, Query, asks, spoken_by
 from kemem.text.reading import Question, content, read_question, seeks_answer
 from kemem.text.segment import (
@@ -87,6 +87,8 @@ def understand(
     required = None if keywords is None else words.any_of(_checked(keywords))
     unlabelled, labels = _LABEL.subn("", text)
     transcript = labels >= _TURNS and bool(unlabelled.strip())
+    if transcript and mode == "hybrid" and asks_for_fact(last := _last_line(unlabelled)):
+        text, transcript = last, False
     searched = unlabelled if transcript else text
     query, parts, clock = words.parse(searched, field), list[Part](), to_datetime(now)
     question, advice, continues = None, False, False
@@ -98,8 +100,12 @@ def understand(
             question = read_question(text, clock)
             query, advice = words.plain(question.terms), question.advice is not None
             searched = question.topic if advice else text
+        if continues:
+            searched = without_going_on(text)
+            query = words.plain(searched)
         query = _in_conversation(searched, query, transcript, advice)
-        asking = _last_line(unlabelled) if transcript else _asking(text, advice)
+        about = searched if continues else text
+        asking = [_last_line(unlabelled)] if transcript else _asking(about, advice)
         queries = (_in_conversation(it, words.plain(it), transcript, advice) for it in asking)
         parts = [*map(Part, asking, queries)][:MAX_PARTS]
     if required is not None:  # it counts as words of the question; what AND and NOT demand stays
@@ -125,9 +131,9 @@ def _asking(text: str, advice: bool) -> list[str]:
     return asking
 
 
-def _last_line(transcript: str) -> list[str]:
+def _last_line(transcript: str) -> str:
     """What was said last: a talk may have come to something else than it began with."""
-    return [it for it in transcript.splitlines() if it.strip()][-1:]
+    return [it for it in transcript.splitlines() if it.strip()][-1]
 
 
 def _in_conversation(

@@ -15,7 +15,7 @@ from kemem.text.summary import sentences
 _LATIN = re.compile("[A-Za-z]")
 _COMMA = re.compile("[,，]")
 _QUOTES = (("“", "”"), ("「", "」"), ("『", "』"), ("《", "》"))
-_TOLD = 6  # words at least of what is said, and not looked for
+_TOLD = 8  # words at least of what is said, and not looked for
 
 
 @lru_cache(maxsize=256)
@@ -41,23 +41,48 @@ def asked_in(text: str) -> str:
     return " ".join(questions) if alone and questions != parts else text
 
 
+def asks_for_fact(text: str) -> bool:
+    """Whether a text asks for a person, a place, a time, an amount or a name, and for nothing else.
+
+    "Who is my boss?" -> True
+    """
+    asking = _asking(_sentences(text))
+    return bool(asking) and all(_seeks_kind(it) and _seeks_fact(it) for it in asking)
+
+
 def goes_on(text: str) -> bool:
     """Whether a turn goes on with an earlier talk, and looks for no fact.  "I'm back! What's next?"
 
     Who says something and asks for nothing does, and who asks for help with what they say, or what
-    comes next. Who wants to be reminded, or advised, does not.
+    comes next. Who wants to know something, to be reminded or advised, does not.
     """
     parts = [*sentences(text)]
     asking = _asking(parts)
-    recalls = any(_pattern("RECALLS").search(it) for it in asking)
-    if recalls or asked_advice(text) or _pattern("LOOKS_UP").match(text):
+    if asked_advice(text) or _pattern("LOOKS_UP").search(text):
+        return False
+    if _pattern("SO_FAR").search(text):
+        return True
+    if any(_pattern("RECALLS").search(it) or _seeks_kind(it) for it in asking):
         return False
     if _pattern("NEXT").search(text):
         return True
     if asking:
-        return len(asking) < len(parts) and not any(map(_seeks_fact, asking))
+        return _tells_first(parts, asking) and not any(map(_seeks_fact, asking))
     speaks = len(parts) > 1 or _pattern("SPEAKS").search(text) is not None
     return speaks and spoken_length(text) >= _TOLD
+
+
+def without_going_on(text: str) -> str:
+    """A text without the words that only go on.  "I'm back at the attic. What's next?" -> attic"""
+    bare = _pattern("SO_FAR").sub(" ", _pattern("NEXT").sub(" ", text))
+    return bare if content(bare) else text
+
+
+def _tells_first(parts: Sequence[str], asking: Sequence[str]) -> bool:
+    """Whether something is told beside what is asked, if only in a clause before it."""
+    clauses = [it for it in _COMMA.split(asking[0]) if it.strip()]
+    told = len(clauses) > 1 and not _is("EN_ABOUT", clauses[0])
+    return len(asking) < len(parts) or (told and bool(_pattern("HELP").search(clauses[-1])))
 
 
 def _sentences(text: str) -> list[str]:
@@ -140,10 +165,13 @@ def _asks_for_fact(question: str) -> bool:
 
 def _seeks_fact(sentence: str) -> bool:
     """Whether a sentence asks for a fact that can be told, even if another one says of what."""
-    if any(shows(sentence, kind) for kind in ANSWERS):
-        return True
     alone = _without_lead(sentence)
     return _asks_for_fact(alone) and not _refers(alone)
+
+
+def _seeks_kind(sentence: str) -> bool:
+    """Whether a sentence asks for a person, a place, a time, an amount or a name."""
+    return any(shows(sentence, kind) for kind in ANSWERS)
 
 
 def _refers(sentence: str) -> bool:

@@ -58,9 +58,9 @@ class Continuation:
         """Scores with what their time is worth, rounded: equal rows stay equal."""
         sessions, age = self.talk.session_of_row[rows], self.sent - self.times[rows]
         running: Mask = np.zeros(self._size, np.bool_)
-        running[sessions[age <= PAUSE]] = True
+        running[sessions[np.abs(age) <= PAUSE]] = True  # clocks may differ a little
         running[-1] = False
-        in_sight = running[sessions] & (age <= SITTING)
+        in_sight = running[sessions] & (np.abs(age) <= SITTING)
         fresh = np.exp(-np.maximum(age, 0) / FADES)
         worth = (1 - FRESH - OWN) * np.where(in_sight, RUNNING, 1.0) * scores
         worth += (scores > 0) * (FRESH * fresh + OWN * self.own[rows])
