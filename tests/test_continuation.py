@@ -14,7 +14,7 @@ from kemem import AsyncMemory
 from kemem.records.times import to_rfc3339
 from kemem.search.understand import understand
 from kemem.testing import FakeClock
-from kemem.text.asked import goes_on
+from kemem.text.asked import goes_on, without_going_on
 from kemem.text.continuation import (
     BEST,
     FADES,
@@ -43,8 +43,14 @@ MINUTE = 60_000_000
         "Okay, that drawing is exactly what I wanted. No changes from me.",
         "My supervisor hated the second chapter and I want to throw it in the canal.",
         "The plumber cancelled on us again. Can you move things around?",
+        "The plumber is ill again, can you move the tiling?",
+        "ok, and next?",
+        "Back to the radio play",
         "我回来了，接下来干嘛？",
         "下一步做什么",
+        "我们上次说到哪儿了？",
+        "还差什么没做",
+        "瓷砖到了，颜色发错了，怎么办",
         "昨天又没练琴，手指头都僵了。怎么办？",
         "导师看完第二章，说整个结构都要推倒重来，我现在脑子一片空白。",
     ],
@@ -68,7 +74,13 @@ def test_a_turn_goes_on_with_a_conversation(text: str) -> None:
         # Somebody wants to be reminded, or to look something up.
         "I was thinking of our trip. What had we said about the tickets?",
         "Tell me what I said about my trip to Rome.",
+        "I forgot how much the tiler wants.",
+        "It rained. I wonder when the tiles come.",
+        "What is the next episode?",
+        "next thing: on which day does the tiler have time?",
         "明天要交表了。你记得我们定的题目吗？",
+        "瓷砖接下来几号送？",
+        "按照我之前的数据库配置来",
         "帮我查一下我上次说的那家餐厅",
         # Advice has a way of its own.
         "I've been stuck with my paintings. Any tips for new ideas?",
@@ -84,6 +96,24 @@ def test_a_turn_goes_on_with_a_conversation(text: str) -> None:
 )
 def test_what_looks_for_something_does_not_go_on(text: str) -> None:
     assert not goes_on(text)
+
+
+@each(
+    ("text", "about"),
+    [
+        ("I'm back at the attic. What's next?", "the attic"),
+        ("Let's go on with the attic.", "the attic"),
+        ("What's the next step for the attic?", "for the attic"),
+        ("阁楼接下来做什么？", "阁楼"),
+        ("继续上次的阁楼", "阁楼"),
+        # Nothing else is said, or it is a word like another.
+        ("I'm back. What's next?", "I'm back. What's next"),
+        ("下一步做什么", "下一步做什么"),
+        ("The house next door is for sale.", "The house next door is for sale"),
+    ],
+)
+def test_what_only_goes_on_is_not_looked_for(text: str, about: str) -> None:
+    assert without_going_on(text).strip(" .?？") == about
 
 
 @each(

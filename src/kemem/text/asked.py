@@ -42,12 +42,13 @@ def asked_in(text: str) -> str:
 
 
 def asks_for_fact(text: str) -> bool:
-    """Whether a text asks for a person, a place, a time, an amount or a name, and for nothing else.
+    """Whether a text asks for a person, a place, a time, an amount or a name, and for no reason.
 
     "Who is my boss?" -> True
     """
     asking = _asking(_sentences(text))
-    return bool(asking) and all(_seeks_kind(it) and _seeks_fact(it) for it in asking)
+    facts = (_seeks_kind(it) and _seeks_fact(it) and not shows(it, "why") for it in asking)
+    return bool(asking) and all(facts)
 
 
 def goes_on(text: str) -> bool:
