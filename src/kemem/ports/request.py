@@ -87,7 +87,8 @@ class SearchRequest:
     BM25 uses the statistics of the scope alone: the rows of the requested kinds in every space
     that the scope reaches. A query that is put to a conversation also counts words of the messages
     near a row, as far as `context_scope` admits these. Vectors are compared with those
-    that `model` made.
+    that `model` made. What continues a conversation is ranked by `kemem.text.continuation`; a store
+    that does not know it ranks as if it asked.
 
     What an agent or user has that is disabled is not found; a scope that names one, or a session
     that is disabled, is PermissionDenied. Relations alone are read all the same.

@@ -146,9 +146,8 @@ def _chinese_starts(sentence: str) -> Iterator[int]:
         lead = clauses[-1] if clauses else ""
         about = _pattern("ZH_ABOUT").search(lead) or shows(lead, "asks")
         whole = match[0][0] in "：:" or _pattern("ZH_WHOM").search(sentence, match.end())
-        if _is_open(sentence[: match.end()]):
-            continue
-        if whole and (not lead or (_pattern("ZH_TALK").search(lead) and not about)):
+        clear = not lead or (_pattern("ZH_TALK").search(lead) and not about)
+        if whole and clear and not _is_open(sentence[: match.end()]):
             yield match.end()
 
 
