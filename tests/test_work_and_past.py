@@ -115,4 +115,4 @@ def test_texts_that_only_tell_what_was(text: str, was: bool) -> None:
     ],
 )
 def test_texts_that_tell_of_work(text: str, tells: bool) -> None:
-    assert ("job" in read(text).details) is tells
+    assert read(text).tells("job") is tells

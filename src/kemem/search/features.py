@@ -396,5 +396,5 @@ def _by_form(question: Question, readings: Sequence[Reading]) -> Features:
     for kind in wanted:
         columns[f"able_{kind}"] = flags([kind in it.answers for it in readings])
     for kind in question.details:
-        columns[f"able_{kind}"] = flags([kind in it.details for it in readings])
+        columns[f"able_{kind}"] = flags([it.tells(kind) for it in readings])
     return columns | {f"wants_{kind}": nothing + 1 for kind in (*wanted, *question.details)}

@@ -196,7 +196,7 @@ def _states(question: Question, candidate: Candidate) -> bool:
     longest = max(map(len, words), default=0)
     named = {it for it in words if len(it) == longest}
     meant = question.people & reading.people or named & reading.words
-    return "job" in reading.details and bool(meant)
+    return bool(meant) and reading.tells("job")
 
 
 def _with_notes(candidates: Sequence[Candidate], values: Column) -> Column:

@@ -19,6 +19,8 @@ _PLACE = ("EN_AT", "ZH_AT")  # a company or a school, which is what it is to som
 _PATTERNS = (*_BESIDE, *_BEFORE, *_AFTER, *_PLACE)
 _A_TITLE = r"(?:Mrs?|Ms|Miss|Dr|Prof)\.? "
 _TITLE = re.compile(f"^{_A_TITLE}")
+# A name of an English sentence, but at its beginning.
+_LATER = re.compile(r""" (?:(?!I(?![\w-]))[A-Z]|["“'‘])""")
 _CLAUSE = re.compile(r"[^,，;；:：]*")
 _NO_NAMES = frozenset(("Here", "There", "Today", "Tonight", "Tomorrow", "Yesterday", "Now", "Then"))
 _LONGEST = 400  # characters of a text that introduces somebody or something
@@ -49,7 +51,10 @@ def namings(text: str) -> tuple[Naming, ...]:
 
 
 def _in_sentence(sentence: str) -> Iterator[Naming]:
+    is_later = _LATER.search(sentence) is not None
     for kind, pattern in _patterns(*of_scripts(sentence, ("EN", "ZH"))):
+        if not (is_later or kind in _AFTER or kind[:2] == "ZH"):
+            continue
         for match in pattern.finditer(sentence):
             name = match["name"].strip("\"'“”‘’ ")
             first, *_ = name.split() or [""]

@@ -18,6 +18,7 @@ from kemem.text.when import TimePhrase, speaks_of_plans, time_phrases
 _HAN = re.compile("[\u3400-\u9fff]")
 _LATIN = re.compile("[A-Za-z]")
 _WORD = re.compile(r"[a-z0-9][a-z0-9+#.-]*")
+_CLITIC = re.compile("['’][a-z]*")
 _SENTENCE = re.compile(r"(?<=[.!?。！？\n])\s*")
 _QUOTE = re.compile(r'["“「《].{8,}["”」》]|```|\n.*\n')
 _DATE = re.compile(r" ?[(（][^()（）]*\d{4}-\d\d[^()（）]*[)）]")
@@ -89,9 +90,8 @@ class Reading:
     def answers(self) -> frozenset[str]:
         """Kinds of questions that it could answer, of ANSWERS."""
         signs, named = self.signs, "capital" in self.signs
-        relatives = any(it[0] != "@" for it in self.people)
         can = {
-            "who": named or relatives or shows(self.text, "someone"),
+            "who": named or speaks_of_relatives(self.text) or shows(self.text, "someone"),
             "where": named or "place" in signs,
             "when": bool(signs & {"time", "number"}) or self._bare != self.text,
             "how_much": "number" in signs,
@@ -99,17 +99,16 @@ class Reading:
         }
         return frozenset(name for name, able in can.items() if able)
 
-    @cached_property
-    def details(self) -> frozenset[str]:
-        """The same, of DETAILS."""
-        return frozenset(name for name in DETAILS if shows(self._bare, f"tells_{name}"))
+    def tells(self, detail: str) -> bool:
+        """Whether it could answer a question of a finer kind, of DETAILS."""
+        return shows(self._bare, f"tells_{detail}")
 
     @property
     def length(self) -> int:
         """In characters."""
         return len(self.text)
 
-    @property
+    @cached_property
     def _bare(self) -> str:
         return _DATE.sub("", self.text)  # the day that a note tells is no amount
 
@@ -216,8 +215,10 @@ def terms_of(text: str) -> str:
 
 def content(text: str) -> list[str]:
     """Words that say what a text is about.  "我在哪家公司上班" -> 公司, 司上, 上班, 公, …"""
-    folded = _USED_TO.sub(" ", normalise(text))
-    words = [word.strip(".-") for word in _WORD.findall(re.sub("['’][a-z]*", " ", folded))]
+    folded = normalise(text)
+    if "use" in folded:
+        folded = _USED_TO.sub(" ", folded)
+    words = [word.strip(".-") for word in _WORD.findall(_CLITIC.sub(" ", folded))]
     stems = [stem(word) for word in words if word and word not in _EMPTY_WORDS]
     if _HAN.search(folded):
         for run in _without("ZH_FUNCTION", folded).split():
@@ -233,11 +234,10 @@ def _without(name: str, text: str) -> str:
 
 def shows(text: str, sign: str) -> bool:
     """Whether a text shows a sign of `reading.rules`."""
-    patterns, folded = _patterns(), text.lower()
-    english, chinese = patterns.get(f"en {sign}"), patterns.get(f"zh {sign}")
-    if english and (sign in _IN_DIGITS or _LATIN.search(text)) and english.search(folded):
+    (english, chinese), (folded, latin, han) = _patterns_of(sign), _folded(text)
+    if english and (latin or sign in _IN_DIGITS) and english.search(folded):
         return True
-    return bool(chinese and _HAN.search(text) and chinese.search(folded))
+    return bool(han and chinese and chinese.search(folded))
 
 
 def tells_what_was(text: str) -> bool:
@@ -302,10 +302,17 @@ def is_about_others(note: str) -> bool:
     return any(_lexicon().pattern(name).match(note) for name in names)
 
 
+def speaks_of_relatives(text: str) -> bool:
+    """Whether a text speaks of somebody by what they are to somebody, not by a name alone."""
+    return any(it[0] != "@" for it in read(text).people)
+
+
 @lru_cache(maxsize=8192)
 def named_people(text: str) -> Mapping[str, str]:
     """Names of people that a text introduces.  "my sister Mia" -> {"mia": "sister"}"""
     lexicon, names = _lexicon(), dict[str, str]()
+    if not speaks_of_relatives(text):
+        return names
     for pattern in of_scripts(text, ("EN_NAMED", "EN_NAMED_AFTER", "ZH_NAMED")):
         table = lexicon.tables[f"{pattern[:2]}_PEOPLE"]
         for match in lexicon.pattern(pattern).finditer(text):
@@ -328,7 +335,10 @@ def _lexicon() -> Lexicon:
 
 @cache
 def _people_pattern(language: str, word: str) -> re.Pattern[str]:
-    return re.compile(word % people_words(language))
+    ends: dict[str, list[str]] = {}  # by the first letter: far fewer are compared with each word
+    for it in people_words(language).split("|"):
+        ends.setdefault(it[0], []).append(it[1:])
+    return re.compile(word % "|".join(f"{it}(?:{'|'.join(rest)})" for it, rest in ends.items()))
 
 
 @cache
@@ -345,6 +355,18 @@ def _patterns() -> dict[str, re.Pattern[str]]:
             whole = rf"(?:{parts})\b"
         patterns[heading.text] = lexicon.compile(heading, whole)
     return patterns
+
+
+@cache
+def _patterns_of(sign: str) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
+    """The patterns of a sign in English and Chinese."""
+    return _patterns().get(f"en {sign}"), _patterns().get(f"zh {sign}")
+
+
+@lru_cache(maxsize=64)  # a text is searched for many signs in turn
+def _folded(text: str) -> tuple[str, bool, bool]:
+    """A text in lower case, and whether it has Latin and Chinese letters."""
+    return text.lower(), _LATIN.search(text) is not None, _HAN.search(text) is not None
 
 
 @cache
