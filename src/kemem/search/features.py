@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from kemem.ports.request import Context
 from kemem.records import Matrix, Message, Micros, Note, Row, Vector
 from kemem.records.times import to_datetime
-from kemem.text.reading import ANSWERS, DETAILS, Question, Reading, content, named_people, read
-from kemem.text.when import as_of, speaks_of_past, time_phrases
+from kemem.text.reading import ANSWERS, DETAILS, Question, Reading, named_people, read
+from kemem.text.when import as_of, times_told
 
 Column = NDArray[np.float64]
 Features = dict[str, Column]
@@ -177,7 +177,7 @@ def _by_words(
     contexts: Sequence[Sequence[Reading]],
 ) -> Features:
     """Which share of the question's words a row has; a word that many rows have tells less."""
-    names = {name: frozenset(content(name)) for name in {*speakers}}
+    names = {name: read(name).words for name in {*speakers}}
     size, asked = len(readings), frozenset(question.words)
     own = [(it.words, names[name]) for it, name in zip(readings, speakers, strict=True)]
     has = [(asked & words).union(asked & name) if name else asked & words for words, name in own]
@@ -257,7 +257,7 @@ def fits(vector: Vector, candidates: Sequence[Candidate], projection: Projection
     rows = _matrix([it.context.vector for it in candidates], len(unit)).astype(np.float64)
     replies = [it.context.previous if _is_reply(it) else None for it in candidates]
     both = rows + _matrix(replies, len(unit))
-    both /= np.linalg.norm(both, axis=1, keepdims=True) + 1e-9
+    both /= np.sqrt(np.vecdot(both, both))[:, np.newaxis] + 1e-9
     question = unit + np.vecdot(projection.answers, np.vecdot(projection.questions.T, unit))
     # Not "@": see `kemem.store.search`.
     fit, reply = np.vecdot(rows, question), np.vecdot(both, question)
@@ -295,7 +295,7 @@ def _by_people(
     marks = {name: (one, f"@{name}") for name, one in names.items()}
 
     def everyone(people: frozenset[str], text: str) -> frozenset[str]:
-        folded = text.lower()
+        folded = text.lower() if marks else ""
         own = [mark for name, mark in marks.items() if name in folded]
         return people.union(*own) if own else people
 
@@ -340,8 +340,7 @@ def _by_time(question: Question, candidates: Sequence[Candidate]) -> Features:
     size = len(candidates)
     said, told, tells, away = (np.zeros(size) for _ in range(4))
     for at, it in enumerate(candidates) if ranges else ():
-        ts, text = it.said, it.row.content
-        phrases = time_phrases(text, to_datetime(ts), not speaks_of_past(text))
+        ts, phrases = it.said, times_told(it.row.content, to_datetime(it.said))
         own = [(p.since, p.until) for p in phrases if p.until - p.since <= LONG]
         said[at] = any(since <= ts < until for since, until in ranges)
         told[at] = bool(own)

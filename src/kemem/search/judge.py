@@ -152,6 +152,8 @@ def _with_topics(
     A later row that answers better and tells of a change stays above: it may have ended the note,
     and nobody noticed. One that speaks of somebody else, whom nobody asked about, goes below.
     """
+    if not (question.topics or "job" in question.details):  # then no row can state it
+        return np.asarray(values - values.max())
     lifted, others = values.copy(), about["people_not_asked"] > 0
     stating: Mask = flags([_states(question, it) for it in candidates]) > 0
     # Of somebody's work only what tells of work may have changed; of a topic, whatever is near it.

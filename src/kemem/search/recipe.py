@@ -193,7 +193,7 @@ def _candidates(
     hits, candidates = list[Hit](), list[Candidate]()
     for match, why in ranked:
         if row := response.rows.get(key := key_of(match)):
-            around = response.contexts.get(key, Context())
+            around = response.contexts.get(key) or Context()
             if around.ended is not None and around.ended > now:  # of a question about the past
                 around = replace(around, ended=None, superseded_by=None)
             hits.append(Hit(row, match.score, why, (), around.ended, around.superseded_by))

@@ -286,5 +286,5 @@ class CacheEntry:
         arrays += [it for each in self.models.values() for it in each.arrays]
         used = sum(it.buffer.nbytes for it in arrays)
         used += sum(it.nbytes for it in [*self.talks.values()])
-        used += sum(bits.nbytes for _, bits in [*self.postings.values()]) + self.recent.nbytes
+        used += len(self.postings) * len(self.columns["ids"].rows) // 8 + self.recent.nbytes
         return used + _SESSION_BYTES * len(self.session_numbers) + _ENTRY_BYTES

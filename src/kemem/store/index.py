@@ -164,8 +164,9 @@ class SpaceCache:
         with self._lock:
             if self._entries.get(space_no) is not grown:
                 return
-            self._used += grown.bytes - grown.counted
-            grown.counted = grown.bytes
+            used = grown.bytes
+            self._used += used - grown.counted
+            grown.counted = used
             while self._used > self._budget and len(self._entries) > 1:
                 _, oldest = self._entries.popitem(last=False)
                 self._used -= oldest.counted

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise, zip_longest
 from reprlib import repr as shown
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +43,7 @@ _TAIL = 300  # characters in which a text shows that it asks
 _PARENTHESES = {"(": "(", "（": "(", ")": ")", "）": ")"}
 
 
-@dataclass(frozen=True, slots=True)
-class Phrase:
+class Phrase(NamedTuple):
     """Tokens that stand side by side; with `prefix` the last one may go on."""
 
     tokens: tuple[str, ...]

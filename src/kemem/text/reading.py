@@ -286,6 +286,7 @@ def people_of(text: str) -> frozenset[str]:
     return frozenset(people | {f"@{name.lower()}" for name in names if name not in NAMELESS})
 
 
+@cache
 def people_words(language: str) -> str:
     """A pattern of the words for people around somebody, the longest first."""
     return "|".join(sorted(_lexicon().tables[f"{language}_PEOPLE"], key=len, reverse=True))

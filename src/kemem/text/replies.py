@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from itertools import islice
 
 from kemem.records import Message, Row
 from kemem.text.query import asks
 from kemem.text.reading import content
-from kemem.text.segment import tokens
+from kemem.text.segment import count_tokens
 from kemem.text.summary import sentences
 
 _SHORT = 30  # tokens of a reply; a longer one says itself what it is about
@@ -35,7 +34,7 @@ def question_before(row: Row, before: Sequence[Message]) -> str:
     questions = [each for each in sentences(last.content) if asks(each)]
     if not questions or _ASIDE.match(row.content):
         return ""
-    length = sum(1 for _ in islice(tokens(row.content), _SHORT + 1))
+    length = count_tokens(row.content, _SHORT + 1)
     if length > _SHORT:
         return ""
     question = questions[-1][:_LONGEST]

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import islice
 from typing import NamedTuple
 
 import Stemmer
@@ -88,17 +89,24 @@ def tokens(text: str) -> Iterator[Token]:
     """The tokens of the search text with their places.  "喝Kopi们" -> 喝, kopi, 们"""
     folded = normalise(text)
     places = [] if text.isascii() else _places(text, folded)
-    for match in _TOKEN.finditer(folded):
-        start, end = match.span()
-        word = stem(folded[start:end])
+    end = 0
+    for word in _TOKEN.findall(folded):  # and where each stands, in half the time of finditer()
+        start = folded.index(word, end)
+        end = start + len(word)
         if places:
-            start, end = places[start][0], places[end - 1][1]
-        yield Token._make((word, start, end))
+            yield Token(stem(word), places[start][0], places[end - 1][1])
+        else:
+            yield Token(stem(word), start, end)
+
+
+def count_tokens(text: str, most: int) -> int:
+    """How many tokens a text has, at most so many."""
+    return sum(1 for _ in islice(_TOKEN.finditer(normalise(text)), most))
 
 
 def spoken_length(text: str) -> float:
     """How many words a text has, in Chinese about.  "我住柏林" -> 2.5"""
-    chinese = [is_cjk(token.text) for token in tokens(text)]
+    chinese = [*map(is_cjk, _TOKEN.findall(normalise(text)))]
     return chinese.count(False) + chinese.count(True) / _CHARACTERS
 
 

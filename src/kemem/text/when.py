@@ -12,10 +12,10 @@
 
 import re
 from calendar import monthrange
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 
 from kemem.errors import InvalidArgument
 from kemem.text.lexicon import load
@@ -50,19 +50,10 @@ def time_phrases(text: str, now: datetime, ahead: bool = False) -> list[TimePhra
     """
     if now.utcoffset() is None:
         raise InvalidArgument(f"now must carry a time zone, not {now!r}", field="now")
-    folded, phrases, last = text.translate(_FOLD), [], 0
-    words = set(_TOKEN.findall(folded.lower()))
-    matches = [
-        (match, build)
-        for at, triggers in enumerate(_triggers())
-        if not triggers.isdisjoint(words)
-        for pattern, build in _rules(at)
-        for match in pattern.finditer(folded)
-    ]
-    # Without overlap: the leftmost, of these the longest, of these the first rule's.
-    for match, build in sorted(matches, key=lambda each: (each[0].start(), -each[0].end())):
+    phrases, last = [], 0
+    for match, build in _matches(text):
         start, end = match.span()
-        if start < last:
+        if start < last:  # phrases do not overlap
             continue
         last = end
         groups = {slot: " ".join(it.lower().split()) for slot, it in match.groupdict("").items()}
@@ -79,6 +70,28 @@ def time_phrases(text: str, now: datetime, ahead: bool = False) -> list[TimePhra
     return phrases
 
 
+@lru_cache(maxsize=8192)
+def times_told(text: str, said: datetime) -> tuple[TimePhrase, ...]:
+    """The times that a message tells of: they lie ahead, unless it tells what is over."""
+    return tuple(time_phrases(text, said, bool(_matches(text)) and not speaks_of_past(text)))
+
+
+@lru_cache(maxsize=256)  # a question is looked at by several stages
+def _matches(text: str) -> Sequence[tuple[re.Match[str], _Build]]:
+    """What may be time phrases: the leftmost first, of these the longest, then the first rule's."""
+    folded = text.translate(_FOLD)
+    words = set(_TOKEN.findall(folded.lower()))
+    matches = [
+        (match, build)
+        for at, triggers in enumerate(_triggers())
+        if not triggers.isdisjoint(words)
+        for pattern, build in _rules(at)
+        for match in pattern.finditer(folded)
+    ]
+    return sorted(matches, key=lambda each: (each[0].start(), -each[0].end()))
+
+
+@lru_cache(maxsize=256)
 def speaks_of_plans(text: str) -> bool:
     """Whether the dates of a text lie ahead: "booked a table for May 3", 十二月初有什么安排"""
     rules = load(__package__, "when.rules")
