@@ -8,7 +8,7 @@ import pytest
 from kemem import Memory
 from kemem.ports.request import SearchRequest, SearchResponse
 from kemem.testing import FakeClock, HashingEmbedder
-from kemem.text.naming import namings
+from kemem.text.naming import may_share_name, namings
 from kemem_conformance import RamStore
 
 FILL = {
@@ -193,8 +193,15 @@ def test_the_store_is_asked_twice_only_for_a_hop(question: str, times: int) -> N
     ],
 )
 def test_names_are_read_where_a_text_gives_them(text: str, names: set[str]) -> None:
-    """A call, an address or a place gives nobody a name."""
+    """A call, an address or a place gives nobody a name; a question may have each that is given."""
     assert {it.name for it in namings(text)} == names
+    questions = [f"Where is {it} now?" for it in names] + [f"{it}现在在哪里？" for it in names]
+    assert all(may_share_name(text, it) for it in [*questions, *map(str.lower, questions)])
+
+
+def test_a_question_without_the_name_shares_none() -> None:
+    assert not may_share_name("Kofi is my brother-in-law", "Where does Pip work?")
+    assert not may_share_name("Kofi is my brother-in-law", "我姐夫在哪上班？")
 
 
 @pytest.mark.parametrize(

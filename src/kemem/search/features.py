@@ -306,7 +306,7 @@ def _by_people(
         before = [
             everyone(r.people, m.content) for r, m in zip(context, it.context.before, strict=True)
         ]
-        if not people and "pronoun" in reading:  # "she" is who was spoken of
+        if not people and reading.has_pronoun:  # "she" is who was spoken of
             people = next((some for some in before if some), people)
         rows.append(people)
         around.append(people.union(*before))

@@ -347,7 +347,7 @@ def combined(
             led |= {link: max(led.get(link, 0.0), result[at]) for link, _ in uses if not speaks}
         elif speaks and not (described and one):  # others may have done the same
             result[at] = either[at]
-        elif "pronoun" not in read(text) and one:
+        elif not read(text).has_pronoun and one:
             result[at] = every[at]
     best = result.max()
     for at, link in giving:

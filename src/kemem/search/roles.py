@@ -7,7 +7,7 @@ from kemem.ports.request import Key, key_of
 from kemem.records import Row
 from kemem.search.features import by_person, speaker_of
 from kemem.search.understand import ParsedQuery
-from kemem.text.naming import Naming, is_named, namings, unnamed
+from kemem.text.naming import Naming, is_named, may_share_name, namings, unnamed
 from kemem.text.reading import content
 from kemem.text.things import Thing, tells_of
 
@@ -68,7 +68,7 @@ def roles(query: ParsedQuery, rows: Sequence[Row]) -> tuple[Role, ...]:
         return ()
     speakers, found = {*map(speaker_of, rows)}, dict[str, Role]()
     for row in filter(by_person, rows):
-        for it in namings(row.content):
+        for it in namings(row.content) if may_share_name(row.content, text) else ():
             thing, name = it.thing, it.name.casefold()
             if thing is None or name in speakers or unnamed(it, text) is None:
                 continue

@@ -160,20 +160,19 @@ def names_in(text: str) -> list[str]:
     """Pieces of a text that can be names of entities, longest first.  "李明 here" -> 李明, here"""
     names: dict[str, None] = {}
     runs = list(tokens(text[:400]))
+    may_end = [not (it.text in STOP_WORDS or it.text in STOP_CHARACTERS) for it in runs]
     for length in range(_LONGEST, 0, -1):
         for start in range(len(runs) - length + 1):
-            piece = runs[start : start + length]
-            if _can_be_name(piece) and len(names) < MAX_NAMES:
-                names[text[piece[0].start : piece[-1].end]] = None
+            if may_end[start] and may_end[start + length - 1]:
+                piece = runs[start : start + length]
+                if _can_be_name(piece) and len(names) < MAX_NAMES:
+                    names[text[piece[0].start : piece[-1].end]] = None
     return list(names)
 
 
 def _can_be_name(piece: list[Token]) -> bool:
     """Whole words side by side; a single Chinese character is none."""
-    first, last = piece[0].text, piece[-1].text
-    if len(piece) == 1 and is_cjk(first):
-        return False
-    if any(end in STOP_WORDS or end in STOP_CHARACTERS for end in (first, last)):
+    if len(piece) == 1 and is_cjk(piece[0].text):
         return False
     return all(after.start - before.end <= 1 for before, after in itertools.pairwise(piece))
 

@@ -21,6 +21,8 @@ _A_TITLE = r"(?:Mrs?|Ms|Miss|Dr|Prof)\.? "
 _TITLE = re.compile(f"^{_A_TITLE}")
 # A name of an English sentence, but at its beginning.
 _LATER = re.compile(r""" (?:(?!I(?![\w-]))[A-Z]|["“'‘])""")
+_CAPITALISED = re.compile("[A-Z][a-z]*")
+_UNCAPITALISED = re.compile("\\s[\"“'‘]|[\u3400-\u9fff]")
 _CLAUSE = re.compile(r"[^,，;；:：]*")
 _NO_NAMES = frozenset(("Here", "There", "Today", "Tonight", "Tomorrow", "Yesterday", "Now", "Then"))
 _LONGEST = 400  # characters of a text that introduces somebody or something
@@ -86,6 +88,17 @@ def _short(name: str) -> str:
     """A name as it may be said later.  "Mr Okafor" -> Okafor, 沈若溪 -> 若溪"""
     full = _lexicon().pattern("ZH_FULL_NAME").fullmatch(name)
     return name[1:] if full else _TITLE.sub("", name)
+
+
+def may_share_name(text: str, question: str) -> bool:
+    """Whether a question may use a name that a text gives: faster than to look for the names.
+
+    A name has a word with a capital letter, unless it is Chinese or quoted, or the question has
+    none of these letters at all.
+    """
+    if question.islower() or _UNCAPITALISED.search(text):
+        return True
+    return any(word in text for word in _CAPITALISED.findall(question))
 
 
 def is_named(name: str, text: str) -> bool:

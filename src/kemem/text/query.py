@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import pairwise, zip_longest
 from reprlib import repr as shown
 from typing import NamedTuple
@@ -161,6 +161,7 @@ def parse(text: str, field: str = "query_text") -> Query:
     return replace(query, units=query.units[:MAX_UNITS])
 
 
+@lru_cache(maxsize=64)  # a question is looked at by several stages
 def plain(text: str) -> Query:
     """Any of the words, ranked: stems, joined words as phrases, CJK characters and pairs."""
     telling, others = dict[Phrase, None](), dict[Phrase, None]()

@@ -45,7 +45,7 @@ July August September October November December User The A An My
 NAMELESS = frozenset(_PLAIN.split())
 ANSWERS = ("who", "where", "when", "how_much", "what_name")
 DETAILS = ("age", "money", "clock", "colour", "why", "job")  # finer kinds of answers
-_SIGNS = ("requests", "first_person", "changes", "ends", "time", "called", "place", "pronoun")
+_SIGNS = ("requests", "first_person", "changes", "ends", "time", "place")
 _IN_DIGITS = ("number", "time")  # signs that need no script
 
 
@@ -87,6 +87,11 @@ class Reading:
         return frozenset(signs)
 
     @cached_property
+    def has_pronoun(self) -> bool:
+        """Whether it speaks of somebody who was named before: "she"."""
+        return shows(self.text, "pronoun")
+
+    @cached_property
     def answers(self) -> frozenset[str]:
         """Kinds of questions that it could answer, of ANSWERS."""
         signs, named = self.signs, "capital" in self.signs
@@ -95,7 +100,7 @@ class Reading:
             "where": named or "place" in signs,
             "when": bool(signs & {"time", "number"}) or self._bare != self.text,
             "how_much": "number" in signs,
-            "what_name": named or "called" in signs,
+            "what_name": named or shows(self.text, "called"),
         }
         return frozenset(name for name, able in can.items() if able)
 
