@@ -84,9 +84,9 @@ def pairs(candidates: Sequence[Candidate]) -> NDArray[np.float64]:
 def similarities(candidates: Sequence[Candidate]) -> Column:
     """How alike rows are in meaning, each with each."""
     width = next((len(it.context.vector) for it in candidates if it.context.vector is not None), 1)
-    matrix = np.array(
-        [np.zeros(width) if it.context.vector is None else it.context.vector for it in candidates]
-    )
+    vectors = [it.context.vector for it in candidates]
+    matrix = np.concatenate([np.zeros(width) if it is None else it for it in vectors])
+    matrix = matrix.reshape(-1, width)
     # Not "@": see `kemem.store.search`.
     return np.asarray(np.maximum(np.vecdot(matrix[:, None, :], matrix[None, :, :]), 0.0))
 

@@ -161,7 +161,7 @@ def lookup(connection: sa.Connection, database: Database, lookups: Sequence[Look
     """The rows of each lookup."""
     rows = [np.zeros(0, np.int64)] * len(lookups)
     if lookups:
-        for number, numbers in connection.execute(*database.phrase_query(lookups)):
+        for number, numbers in connection.execute(*database.phrase_query(lookups)).all():
             rows[number] = numbers_in(numbers or "") + lookups[number][0].first_id
     return rows
 

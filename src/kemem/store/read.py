@@ -154,7 +154,7 @@ def _matching(
     result = connection.execute(
         _by_values(table, column), bound, execution_options=planned_for(values)
     )
-    return lambda: table.load(result)
+    return lambda: table.load(result.all())  # at once: one by one they take twice as long
 
 
 @cache

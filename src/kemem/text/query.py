@@ -349,8 +349,10 @@ def _find(text_tokens: list[Token], units: tuple[Phrase, ...]) -> list[Span]:
         places[text].append(place)
     spans = []
     for unit in units:
-        (*head, last), size = unit.tokens, len(unit.tokens)
         starts = places.get(unit.tokens[0], [])
+        if not (starts or unit.prefix):
+            continue
+        (*head, last), size = unit.tokens, len(unit.tokens)
         if unit.prefix and not head:
             starts = [at for text in places if text.startswith(last) for at in places[text]]
         for at in starts:
