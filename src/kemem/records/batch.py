@@ -1,7 +1,8 @@
 """The one write: what changes together, and the later work that it asks for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -148,11 +149,14 @@ class Expected:
         return _versions(self.notes) == _versions(now)
 
 
-def _versions(notes: Sequence[Note]) -> dict[tuple[str, str, str], Note]:
-    return {
-        (note.agent_id, note.user_id, note.note_id): replace(note, uses=0, used=None)
-        for note in notes
-    }
+# What changes with a note: all that two notes are compared by, but how often it was used.
+_version = attrgetter(
+    *(it.name for it in fields(Note) if it.compare and it.name not in ("uses", "used"))
+)
+
+
+def _versions(notes: Sequence[Note]) -> dict[tuple[str, str, str], Any]:
+    return {(it.agent_id, it.user_id, it.note_id): _version(it) for it in notes}
 
 
 @dataclass(frozen=True, slots=True)
