@@ -22,17 +22,19 @@ ENGLISH = [
     "User's database configuration: PostgreSQL, port 5432",
     "User lives in Chaoyang, Beijing",
 ]
+POLITE = ["OK, thanks!", "hello", "haha", "Sounds good", "好的，谢谢", "嗯嗯", "收到", "晚安"]
 
 
 @pytest.fixture(scope="module")
 def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
-    """Two users with three notes each, and one whose talk is long; with the real embedder."""
+    """Two users with three notes each, one whose talk is long, and a polite one."""
     with Memory(data_dir=tmp_path_factory.mktemp("scores"), clock=FakeClock(NOW)) as memory:
         for user, texts in (("zh", CHINESE), ("en", ENGLISH)):
             for text in texts:
                 memory.add(text, user, infer=False)
         talk = [f"第{n}天：天气不错，路上看见了{n}只鸟 day {n}, saw some birds" for n in range(80)]
         memory.ingest([{"content": text} for text in (*talk, *CHINESE, *ENGLISH)], "talk")
+        memory.ingest([{"content": text} for text in (*POLITE, *CHINESE, *ENGLISH)], "polite")
         yield memory
 
 
@@ -72,6 +74,15 @@ def test_what_answers_a_question_scores_more_than_half(
     found = scores(memory, asked, user)
     assert found.pop(best) >= 0.5
     assert all(score < 0.3 for score in found.values())
+
+
+@each("polite", POLITE)
+def test_politeness_asks_for_nothing(memory: Memory, polite: str) -> None:
+    """Though other politeness means nearly the same; who looks for these very words finds them."""
+    found = memory.search(polite, "polite", kinds=["message"])
+    assert found and all(hit.score <= 0.25 for hit in found)
+    first, *_ = memory.search(polite, "polite", kinds=["message"], mode="semantic")
+    assert first.memory == polite and first.score >= 0.95
 
 
 def test_what_matters_for_an_advice_comes_first(memory: Memory) -> None:

@@ -34,6 +34,7 @@ LEAST, LONGEST = 0.05, 64
 ALONE, MANY = 0.5, 50  # among few rows less is enough: chance brings the best of many nearer
 _ROUNDING = 2e-6  # values closer than this can be equal
 STEEPNESS = 6  # a text that is the question itself scores 0.95 or more
+VAGUE = 0.25  # what scores most where nothing is said that it could be about
 
 
 class SignalHits(NamedTuple):
@@ -107,8 +108,9 @@ def fuse(
         if query.continues:
             reasons = {key: [*why, "continues"] for key, why in reasons.items()}
     odds = ((worth / half) ** STEEPNESS for worth in rising)
+    best = VAGUE if query.is_polite else 1.0
     return [
-        (Match(*key, rows[key].ts, round(each / (1 + each), 6)), tuple(why))
+        (Match(*key, rows[key].ts, round(best * each / (1 + each), 6)), tuple(why))
         for (key, why), each in zip(reasons.items(), odds, strict=False)
     ]
 

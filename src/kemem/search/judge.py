@@ -31,6 +31,7 @@ from kemem.search.features import (
     mirrored,
     with_sources,
 )
+from kemem.search.fuse import VAGUE
 from kemem.search.order import order_features
 from kemem.text.advice import ADVISING
 from kemem.text.query import Mask
@@ -50,7 +51,6 @@ BEHIND = 0.1  # how much less than a later row that may have changed it
 ADVISES, NEAR = 12.0, 0.3  # how sure it is that a note matters to advice, and which may or not;
 LIMIT = 0.1  # how much nearer a limit of health is
 PLAIN = 0.7  # how much more a message may be worth than its note, which is clearer
-VAGUE = 0.25  # chance at most that a question is answered that says nothing of what it is about
 _LITTLE = 1e-6  # scores nearer to 0 or 1 are as good as these
 _OF_WORK = frozenset(content("job work living profession occupation career 工作 职业 从事 做 干"))
 _ABOUT = {"gap", "relevance", "irrelevant"}  # what is asked; the others of the order are of time

@@ -23,7 +23,7 @@ from kemem.text.segment import (
     spoken_length,
     tokens,
 )
-from kemem.text.summary import sentences
+from kemem.text.summary import acknowledges, sentences
 from kemem.text.when import TimePhrase, speaks_of_plans, time_phrases
 
 Mode = Literal["hybrid", "lexical", "semantic"]  # the signals to use: all, words, vectors
@@ -61,6 +61,7 @@ class ParsedQuery:
     parts: tuple[Part, ...] = ()  # the sentences that ask, among others; a transcript's last line
     question: Question | None = None  # what it asks for; None: no plain question
     continues: bool = False  # it goes on with an earlier conversation
+    is_polite: bool = False  # it says nothing else: "OK, thanks!"
 
     @property
     def query(self) -> Query:
@@ -119,7 +120,10 @@ def understand(
         times = tuple(it for it in times if it.until - it.since <= _MONTH)
     names = tuple(names_in(text))
     whole = Part(searched, query)
-    return ParsedQuery(whole, times, names, mode, required, tuple(parts), question, continues)
+    is_polite = mode == "hybrid" and required is None and acknowledges(text)
+    return ParsedQuery(
+        whole, times, names, mode, required, tuple(parts), question, continues, is_polite
+    )
 
 
 def _asking(text: str, advice: bool) -> list[str]:
