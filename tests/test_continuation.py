@@ -14,7 +14,7 @@ from kemem import AsyncMemory
 from kemem.records.times import to_rfc3339
 from kemem.search.understand import understand
 from kemem.testing import FakeClock
-from kemem.text.asked import goes_on, without_going_on
+from kemem.text.asked import goes_on, only_goes_on, without_going_on
 from kemem.text.continuation import (
     BEST,
     FADES,
@@ -119,6 +119,58 @@ def test_what_only_goes_on_is_not_looked_for(text: str, about: str) -> None:
 @each(
     "text",
     [
+        "What's next?",
+        "Hi, I'm back. Where were we?",
+        "OK, go on.",
+        "Please continue",
+        "Let's pick up where we left off",
+        "Good morning! Ready to continue?",
+        "and then?",
+        "What were we talking about last time?",
+        "继续吧",
+        "好，下一步呢？",
+        "我回来了，说到哪儿了？",
+        "接着上次的来",
+        "早上好，我们继续",
+        "然后呢",
+        "刚才聊什么来着？",
+    ],
+)
+def test_a_turn_may_only_go_on(text: str) -> None:
+    """Then its words are not looked for, not even those that nothing else is left of."""
+    query = understand(text, NOW)
+    assert only_goes_on(text) and query.is_bare and query.continues
+    assert not query.query.units and query.question is None
+
+
+@each(
+    "text",
+    [
+        "Where were we with the attic?",
+        "Continue the story",
+        "go on, tell me about Mia",
+        "What's next for the tiles?",
+        "Where did I move to?",
+        "Do I have work now?",
+        "Are you back?",
+        "The back then was sore, what next?",
+        "now",
+        "继续写小说",
+        "阁楼的事接着弄",
+        "我到哪儿了",
+        "上次去哪了",
+        "我们做什么",
+        "我现在在哪里？",
+        "",
+    ],
+)
+def test_what_names_something_does_not_only_go_on(text: str) -> None:
+    assert not only_goes_on(text)
+
+
+@each(
+    "text",
+    [
         "Ann: I'm back. What's next?\nBob: Nothing, we are done here, I think.",
         "小安：我回来了，接下来干嘛？\n小波：都弄完了，没什么要做的了。",
     ],
@@ -136,7 +188,7 @@ def test_only_hybrid_search_without_keywords_goes_on() -> None:
 
 @given(st.text(max_size=60))
 def test_any_text_is_told_apart(text: str) -> None:
-    assert goes_on(text) in (True, False)
+    assert {goes_on(text), only_goes_on(text)} <= {True, False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +259,23 @@ def test_of_some_rows_a_session_has_no_mean() -> None:
     assert alone == pytest.approx(worth([rows[1]], rows[1], 0.1, USUAL))
 
 
+@given(rows=SCOPES)
+def test_by_time_the_newest_session_comes_first(rows: list[Row]) -> None:
+    """What belongs to no session comes behind one of the same age, what is running behind all."""
+    going_on = going_on_with(rows)
+    scores = going_on.by_time(np.arange(len(rows))).tolist()
+
+    def place(row: Row) -> tuple[bool, float]:
+        session = together(rows, row)
+        runs = any(it.age <= PAUSE for it in session) and row.age <= SITTING
+        newest = min((it.age for it in session), default=row.age)
+        return not runs, (1.0 if session else 0.5) / (1 + newest / FADES)
+
+    by_place = sorted(zip(map(place, rows), scores, strict=True))
+    assert [score for _, score in by_place] == sorted(scores)
+    assert all(0 < score <= 1 for score in scores)
+
+
 HISTORIES = {
     "en": (
         (
@@ -221,6 +290,7 @@ HISTORIES = {
         ("Morning, an hour before the kids wake up.", "Enough to get the attic going."),
         "I'm back at the attic. What's next?",
         "Did I mention the roofer wants 4,100?",
+        "ok, what's next?",
     ),
     "zh": (
         (
@@ -235,6 +305,7 @@ HISTORIES = {
         ("早，孩子还没醒，有一个小时。", "够把阁楼的事推一推了。"),
         "阁楼的事我回来接着弄，下一步做什么？",
         "装天窗的师傅报价多少？",
+        "好，接着来吧",
     ),
 }
 
@@ -249,7 +320,7 @@ async def test_who_goes_on_is_reminded_of_the_sessions_before(
 
 
 async def _goes_on(memory: AsyncMemory, *said: Any) -> None:
-    *sessions, turn, question = said
+    *sessions, turn, question, bare = said
     for at, texts in enumerate(sessions):
         is_running = at == len(sessions) - 1
         since = NOW - 2 * MINUTE if is_running else NOW - (9 - at) * DAY
@@ -263,3 +334,8 @@ async def _goes_on(memory: AsyncMemory, *said: Any) -> None:
     assert all("continues" in hit.why for hit in hits)
     best, *_ = await memory.search(question, "ann", explain=True)
     assert best.id == "0-2" and "continues" not in best.why
+    hits = await memory.search(bare, "ann", limit=20, explain=True)
+    assert [hit.id for hit in hits[:3]] == ["3-1", "3-0", "2-1"]
+    assert {hit.id for hit in hits[-2:]} == {"4-0", "4-1"}
+    assert all(hit.score <= 0.5 and hit.why == ("continues",) for hit in hits)
+    assert [it.id for it in await memory.search(bare, "ann", limit=1, rerank=False)] == ["3-1"]

@@ -34,7 +34,8 @@ LEAST, LONGEST = 0.05, 64
 ALONE, MANY = 0.5, 50  # among few rows less is enough: chance brings the best of many nearer
 _ROUNDING = 2e-6  # values closer than this can be equal
 STEEPNESS = 6  # a text that is the question itself scores 0.95 or more
-VAGUE = 0.25  # what scores most where nothing is said that it could be about
+VAGUE = 0.25  # what scores most where nothing is said that it could be about,
+NEWEST = 0.5  # and what was said last, where one only goes on
 
 
 class SignalHits(NamedTuple):
@@ -104,14 +105,18 @@ def fuse(
     half = _half(whole, query, weight, sum(crowd))
     reasons: dict[Key, list[str]] = {key: [] for *_, key in order[:most]}
     if explain:
-        _add_reasons(reasons, signals, in_time)
+        _add_reasons(reasons, Signals(SignalHits(), 0) if query.is_bare else signals, in_time)
         if query.continues:
             reasons = {key: [*why, "continues"] for key, why in reasons.items()}
-    odds = ((worth / half) ** STEEPNESS for worth in rising)
-    best = VAGUE if query.is_polite else 1.0
+    if query.is_bare:
+        scores = [NEWEST * worth for worth in rising]
+    else:
+        odds = ((worth / half) ** STEEPNESS for worth in rising)
+        best = VAGUE if query.is_polite else 1.0
+        scores = [best * each / (1 + each) for each in odds]
     return [
-        (Match(*key, rows[key].ts, round(best * each / (1 + each), 6)), tuple(why))
-        for (key, why), each in zip(reasons.items(), odds, strict=False)
+        (Match(*key, rows[key].ts, round(score, 6)), tuple(why))
+        for (key, why), score in zip(reasons.items(), scores, strict=False)
     ]
 
 

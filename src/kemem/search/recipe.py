@@ -90,7 +90,9 @@ async def search(
     past = past or is_about_past(asked, now, query.times)
     where = replace(where, valid_at=None if past else where.valid_at or now)
     depth = max(most * _DEPTH, MAX_PAGE if count else _LEAST)
-    reranker, asks = deps.reranker if reranked else None, query.question is not None
+    reranker, asks = deps.reranker, query.question is not None
+    if query.is_bare or not reranked:
+        reranker = None
     least = threshold if reranker is None and not asks else 0.0
     ranked: list[tuple[Match, tuple[str, ...]]] = []
 

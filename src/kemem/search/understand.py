@@ -4,6 +4,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from reprlib import repr as shown
 from typing import Literal, get_args
 
@@ -12,7 +13,13 @@ from kemem.records import Micros
 from kemem.records.times import to_datetime
 from kemem.text import query as words
 from kemem.text.advice import without_request
-from kemem.text.asked import asked_in, asks_for_fact, goes_on, without_going_on
+from kemem.text.asked import (
+    asked_in,
+    asks_for_fact,
+    goes_on,
+    only_goes_on,
+    without_going_on,
+)
 from kemem.text.query import AnyOf, Query, asks, spoken_by
 from kemem.text.reading import Question, content, read_question, seeks_answer
 from kemem.text.segment import (
@@ -69,6 +76,11 @@ class ParsedQuery:
         return self.whole.query
 
     @property
+    def is_bare(self) -> bool:
+        """Whether it only goes on, and says nothing of what with: "What's next?"."""
+        return self.continues and not self.query.units
+
+    @property
     def texts(self) -> tuple[Part, ...]:
         """The whole question, then its parts."""
         return (self.whole, *self.parts)
@@ -93,7 +105,10 @@ def understand(
     searched = unlabelled if transcript else text
     query, parts, clock = words.parse(searched, field), list[Part](), to_datetime(now)
     question, advice, continues = None, False, False
-    if mode == "hybrid" and isinstance(query.root, AnyOf):
+    plain = mode == "hybrid" and isinstance(query.root, AnyOf)
+    if plain and not transcript and required is None and only_goes_on(text):
+        return _newest(text, clock)
+    if plain:
         asked = text if transcript else asked_in(text)
         continues = not transcript and required is None and asked == text and goes_on(text)
         if not transcript and len(asked) <= _PLAIN and seeks_answer(asked):
@@ -124,6 +139,13 @@ def understand(
     return ParsedQuery(
         whole, times, names, mode, required, tuple(parts), question, continues, is_polite
     )
+
+
+def _newest(text: str, now: datetime) -> ParsedQuery:
+    """What a turn asks for that only goes on: everything, by the time of its sessions alone."""
+    everything = Query(words.AllOf(()), (), words.ConversationQuery(0.0, ()))
+    times = tuple(time_phrases(text, now))
+    return ParsedQuery(Part(text, everything), times, (), "lexical", continues=True)
 
 
 def _asking(text: str, advice: bool) -> list[str]:

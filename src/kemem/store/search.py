@@ -322,8 +322,8 @@ class _Ranked:
                 self._continuation = Continuation(talk, self._times, own, sent)
         matched = query.evaluate(self._masks.__getitem__, self._counted)
         among = None
-        # Later pages are of all rows.
-        if len(lengths) > codes.EXACT and self._request.after is None:
+        # Later pages are of all rows, and so is what a query without words finds.
+        if len(lengths) > codes.EXACT and query.units and self._request.after is None:
             most = max(_LIKELY, self._request.limit)
             among = likely_rows(query, self._masks, lengths, self._visible, most, talk)
         scores = word_scores(query, self._masks, lengths, self._counted, talk, among)
@@ -335,8 +335,8 @@ class _Ranked:
             total = int(np.count_nonzero(matched & self._visible))
             own = matched[among] | (scores > 0) if talk else matched[among]
             rows, scores = among[own], scores[own]
-        if self._continuation:
-            scores = self._continuation.by_words(rows, scores)
+        if going_on := self._continuation:
+            scores = going_on.by_words(rows, scores) if query.units else going_on.by_time(rows)
         return Scored(rows, scores, total)
 
     def _by_vector(self, vector: Vector) -> Scored:

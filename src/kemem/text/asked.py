@@ -15,6 +15,8 @@ from kemem.text.summary import sentences
 _LATIN = re.compile("[A-Za-z]")
 _COMMA = re.compile("[,，]")
 _QUOTES = (("“", "”"), ("「", "」"), ("『", "』"), ("《", "》"))
+_WORD = re.compile(r"\w")
+_BARE = 80  # characters at most of what says nothing
 _TOLD = 8  # words at least of what is said, and not looked for
 
 
@@ -71,6 +73,15 @@ def goes_on(text: str) -> bool:
         return _tells_first(parts, asking) and not any(map(_seeks_fact, asking))
     speaks = len(parts) > 1 or _pattern("SPEAKS").search(text) is not None
     return speaks and spoken_length(text) >= _TOLD
+
+
+def only_goes_on(text: str) -> bool:
+    """Whether a turn goes on with an earlier talk, and says nothing of what it is about.
+
+    "Hi, where were we?" -> True, "Where were we with the attic?" -> False
+    """
+    resumes = len(text) <= _BARE and _pattern("RESUMES").search(text)
+    return bool(resumes) and _WORD.search(_pattern("NAMELESS").sub("", text)) is None
 
 
 def without_going_on(text: str) -> str:

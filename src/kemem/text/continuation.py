@@ -21,6 +21,7 @@ FADES = 20 * 86_400_000_000  # microseconds in which what is new fades to a thir
 RUNNING = 0.25  # what a message keeps of its worth while its session is running,
 PAUSE = 30 * 60_000_000  # which it is until so many microseconds after its last message;
 SITTING = 12 * 3_600_000_000  # what was said this long ago is not in sight any more
+_SEEN, _APART = 1e-3, 0.5  # where only time counts: what a running session keeps, and what is in none
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +51,35 @@ class Continuation:
             scores = (1 - USUAL) * scores + USUAL * lent
         return self._timed(rows, scores)
 
+    def by_time(self, rows: Numbers) -> Scores:
+        """What some rows are worth where the turn says nothing else: how new their sessions are.
+
+        Notes, and sessions in which only one side speaks, come later: they are what nobody goes on
+        with.
+        """
+        sessions = self.talk.session_of_row[rows]
+        last = np.full(self._size, np.iinfo(np.int64).min)
+        np.maximum.at(last, sessions, self.times[rows])
+        last = np.where(sessions < 0, self.times[rows], last[sessions])
+        worth = FADES / (FADES + np.maximum(self.sent - last, 0))
+        worth *= np.where(self._in_sight(rows), _SEEN, np.where(sessions < 0, _APART, 1.0))
+        return np.round(worth, 9)
+
     @property
     def _size(self) -> int:
         return len(self.talk.openings) + 1  # the first or last place is for rows of no session
 
     def _timed(self, rows: Numbers, scores: Scores) -> Scores:
         """Scores with what their time is worth, rounded: equal rows stay equal."""
+        fresh = np.exp(-np.maximum(self.sent - self.times[rows], 0) / FADES)
+        worth = (1 - FRESH - OWN) * np.where(self._in_sight(rows), RUNNING, 1.0) * scores
+        worth += (scores > 0) * (FRESH * fresh + OWN * self.own[rows])
+        return np.round(worth, 9)
+
+    def _in_sight(self, rows: Numbers) -> Mask:
+        """Which rows were said lately in a session that is running."""
         sessions, age = self.talk.session_of_row[rows], self.sent - self.times[rows]
         running: Mask = np.zeros(self._size, np.bool_)
         running[sessions[np.abs(age) <= PAUSE]] = True  # clocks may differ a little
         running[-1] = False
-        in_sight = running[sessions] & (np.abs(age) <= SITTING)
-        fresh = np.exp(-np.maximum(age, 0) / FADES)
-        worth = (1 - FRESH - OWN) * np.where(in_sight, RUNNING, 1.0) * scores
-        worth += (scores > 0) * (FRESH * fresh + OWN * self.own[rows])
-        return np.round(worth, 9)
+        return np.asarray(running[sessions] & (np.abs(age) <= SITTING))
