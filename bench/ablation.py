@@ -68,7 +68,9 @@ NO_GOING_ON: tuple[Switch, ...] = ((understand, "goes_on", lambda text: False),)
 NO_PARTS: tuple[Switch, ...] = ((understand, "MAX_PARTS", 0),)
 NO_LABELS: tuple[Switch, ...] = ((understand, "_TURNS", sys.maxsize),)
 NO_TIME: tuple[Switch, ...] = ((fuse, "IN_TIME", 0.0),)
-NO_MEANING: tuple[Switch, ...] = ((fuse, "WORDS", 1.0),)
+NO_MEANING: tuple[Switch, ...] = ((fuse, "WORDS", 1.0), (fuse, "NEAREST", 0))
+NO_CURVE: tuple[Switch, ...] = ((fuse, "CURVE", 1.0),)
+NO_NEAREST: tuple[Switch, ...] = ((fuse, "NEAREST", 0),)
 NO_JUDGE: tuple[Switch, ...] = ((recipe, "judge", as_ranked),)
 NO_LARGE: tuple[Switch, ...] = ((judge, "LARGE", math.inf),)
 NO_READER: tuple[Switch, ...] = ((recipe, "read_together", lambda _, __, scores: scores),)
@@ -85,6 +87,8 @@ STAGES: dict[str, tuple[Switch, ...]] = {
     "without parsing transcripts": NO_LABELS,
     "without time expressions": NO_TIME,
     "without vectors": NO_MEANING,
+    "without less for few words": NO_CURVE,
+    "without the nearest among those judged": NO_NEAREST,
     "without the judge": NO_JUDGE,
     "without the judge of large memories": NO_LARGE,
     "without the local reranker": NO_READER,
@@ -98,6 +102,7 @@ STAGES: dict[str, tuple[Switch, ...]] = {
         *NO_PARTS,
         *NO_LABELS,
         *NO_TIME,
+        *NO_CURVE,
         *NO_JUDGE,
         *NO_READER,
         *NO_HOPS,

@@ -18,7 +18,16 @@ from itertools import chain, islice, zip_longest
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
-from bench.ablation import NO_ASKING, NO_OPENING, NO_READER, NO_SPEAKER, Switch, switched
+from bench.ablation import (
+    NO_ASKING,
+    NO_CURVE,
+    NO_NEAREST,
+    NO_OPENING,
+    NO_READER,
+    NO_SPEAKER,
+    Switch,
+    switched,
+)
 from bench.retrievers import RETRIEVERS, Ask, Query
 from bench.scoring import JUDGED, MAIN, evidence, interval, mean, score, texts, with_interval
 from kemem.search import fuse, reader
@@ -61,6 +70,16 @@ NUMBERS: Mapping[str, Mapping[str, Sequence[Switch]]] = {
         "words only": ((fuse, "WORDS", 1.0),),
         "0.5": ((fuse, "WORDS", 0.5),),
         "0.65": ((fuse, "WORDS", 0.65),),
+        SHIPPED: (),
+    },
+    "few words (CURVE)": {
+        "off": NO_CURVE,
+        SHIPPED: (),
+        "1.6": ((fuse, "CURVE", 1.6),),
+    },
+    "nearest in meaning (NEAREST)": {
+        "off": NO_NEAREST,
+        "10": ((fuse, "NEAREST", 10),),
         SHIPPED: (),
     },
     "sentences that ask (PARTS)": {

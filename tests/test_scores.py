@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Any, get_args
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 
 from kemem import Memory
 from kemem.records import Match
-from kemem.search.fuse import IN_TIME, WORDS, SignalHits, Signals, fuse
+from kemem.search import fuse as fusion
+from kemem.search.fuse import CURVE, IN_TIME, WORDS, SignalHits, Signals, fuse
 from kemem.search.understand import Mode, understand
 from kemem.testing import FakeClock
 from tests.cases import each
@@ -169,19 +171,38 @@ def test_scores_fall_along_the_ranking(
 def test_calibration_leaves_the_order_to_the_signals(
     rows: dict[int, tuple[float, float, bool]], asked: str, mode: Mode
 ) -> None:
-    """Words and meaning weighed, and nearer to 1 for the time that is asked for."""
+    """Words, of which few say less, and meaning weighed; nearer to 1 for the time asked for."""
     found, question = gathered(rows, mode), understand(asked, NOW)
     by_words, by_meaning = found.whole.words, found.whole.vectors
     share = 1.0 if not by_meaning else WORDS if by_words else 0.0
+    curve = CURVE if by_meaning else 1.0
     value = dict.fromkeys((match.id for match in (*by_words, *by_meaning)), 0.0)
-    for weight, matches in ((share, by_words), (1 - share, by_meaning)):
+    for weight, power, matches in ((share, curve, by_words), (1 - share, 1.0, by_meaning)):
         for match in matches:
-            value[match.id] += weight * match.score
+            value[match.id] += weight * match.score**power
     if question.times:
         in_time = {f"m_{n}" for n, row in rows.items() if row[2]} & value.keys()
         value |= {name: value[name] + IN_TIME * (1 - value[name]) for name in in_time}
     order = [value[match.id] for match, _ in fuse(found, question)]
     assert order == pytest.approx(sorted((it for it in value.values() if it > 0), reverse=True))
+
+
+@given(rows=PAIRS, asked=QUESTIONS, judged=st.integers(1, 6))
+def test_what_is_judged_includes_the_nearest_in_meaning(
+    rows: dict[int, tuple[float, float, bool]], asked: str, judged: int
+) -> None:
+    """They are among the first ones, where others make room; else the order stays as it is."""
+    found, question = gathered(rows, "hybrid"), understand(asked, NOW)
+    usual = [match.id for match, _ in fuse(found, question)]
+    with patch.object(fusion, "NEAREST", 2):
+        order = [match.id for match, _ in fuse(found, question, judged=judged)]
+        few = [match.id for match, _ in fuse(found, question, judged, judged=judged)]
+    assert sorted(order) == sorted(usual) and few == order[:judged]
+    near = {match.id for match in found.whole.vectors[:2]} & {*usual}
+    assert len(near & {*order[:judged]}) == min(len(near), judged)
+    assert order == usual or not near <= {*usual[:judged]}
+    for those in (near, {*usual} - near):
+        assert [it for it in order if it in those] == [it for it in usual if it in those]
 
 
 @given(rows=PAIRS, mode=st.sampled_from(MODES))

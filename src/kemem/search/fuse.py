@@ -1,7 +1,7 @@
 """Third stage of search: one ranking from all signals, led by words, scored 0-1."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -15,8 +15,10 @@ from kemem.text.when import as_of
 # Measured on eight sets: equal weights lose 4 points of recall on LoCoMo, where the vectors are
 # weak; words alone lose as many on MADial, where they are strong.
 WORDS = 0.77
-CONTINUED = 0.55  # the same of a turn that goes on with a conversation, in other words
+CURVE = 1.3  # the power of what words are worth: many rows have little of a question
+CONTINUED = 0.55  # the share of words in a turn that goes on with a conversation, in other words
 PARTS = 0.4  # the share of the sentences that ask, where they make up half the question or more
+NEAREST = 20  # rows by meaning that are judged, whatever words they have
 UNLISTED = 0.8  # what a row that a signal does not list gets of its last one, where it lists many
 IN_TIME = 0.25  # how far a row of the time asked for moves towards 1, and how much more it is worth
 LINKED = 0.2  # how far a note moves towards 1 that the graph links to a name in the question, and
@@ -60,9 +62,17 @@ class Signals:
 
 
 def fuse(
-    signals: Signals, query: ParsedQuery, most: int | None = None, explain: bool = True
+    signals: Signals,
+    query: ParsedQuery,
+    most: int | None = None,
+    explain: bool = True,
+    judged: int = 0,
 ) -> list[tuple[Match, tuple[str, ...]]]:
-    """All candidates, best first, at most `most`; with `explain` the reasons for their places."""
+    """All candidates, best first, at most `most`; with `explain` the reasons for their places.
+
+    Of the first ones, of which so many will be `judged`, the last are those nearest in meaning:
+    what answers in other words has few of the question's.
+    """
     whole, rows = signals.whole, dict[Key, Match]()
     # The share of words; where one of the two says nothing of any row, the other has it all.
     share = CONTINUED if query.continues else WORDS
@@ -92,18 +102,20 @@ def fuse(
         worths[key] *= 1 + IN_TIME
     # Only rows that can be among the first are rounded and ordered.
     floor = sorted(values.values())[-most] - _ROUNDING if most and most < len(values) else 0.0
-    order = sorted(
+    near = {it[:3] for it in whole.vectors[:NEAREST]} if judged else set[Key]()
+    best = sorted(
         (-round(value, 6), -rows[key].ts, key[-1], key)
         for key, value in values.items()
-        if value > 0 and value >= floor
+        if value > 0 and (value >= floor or key in near)
     )
+    order = _with_nearest([key for *_, key in best], near, judged)
     # None scores less than a later one: a time phrase moves a row up and makes it no better.
     later = max((worths[key] for key, value in values.items() if 0 < value < floor), default=0.0)
-    last_first = (worths[key] for *_, key in reversed(order))
+    last_first = (worths[key] for key in reversed(order))
     rising = [*accumulate(last_first, max, initial=later)][:0:-1]
     crowd = sorted(worths.values(), reverse=True)[MANY - 1 : MANY]
     half = _half(whole, query, weight, sum(crowd))
-    reasons: dict[Key, list[str]] = {key: [] for *_, key in order[:most]}
+    reasons: dict[Key, list[str]] = {key: [] for key in order[:most]}
     if explain:
         _add_reasons(reasons, Signals(SignalHits(), 0) if query.is_bare else signals, in_time)
         if query.continues:
@@ -112,27 +124,39 @@ def fuse(
         scores = [NEWEST * worth for worth in rising]
     else:
         odds = ((worth / half) ** STEEPNESS for worth in rising)
-        best = VAGUE if query.is_polite else 1.0
-        scores = [best * each / (1 + each) for each in odds]
+        highest = VAGUE if query.is_polite else 1.0
+        scores = [highest * each / (1 + each) for each in odds]
     return [
         (Match(*key, rows[key].ts, round(score, 6)), tuple(why))
         for (key, why), score in zip(reasons.items(), scores, strict=False)
     ]
 
 
+def _with_nearest(order: Sequence[Key], near: Set[Key], judged: int) -> list[Key]:
+    """Keys of which the first so many include those that are near, in the order that they have."""
+    later = [key for key in order[judged:] if key in near]
+    spare = [key for key in order[:judged] if key not in near]
+    spare = spare[max(len(spare) - len(later), 0) :] if later else []
+    moved = {*later, *spare}
+    first = [key for key in order[:judged] if key not in moved]
+    return [*first, *later, *spare, *(key for key in order[judged:] if key not in moved)]
+
+
 def _values(
     hits: SignalHits, weight: float, rows: dict[Key, Match], depth: int
 ) -> dict[Key, float]:
     """What rows are worth by words and vectors; they are collected in `rows`."""
-    signals = [(weight, hits.words), (1 - weight, hits.vectors)]
+    signals = [(weight, CURVE if weight < 1 else 1.0, hits.words), (1 - weight, 1.0, hits.vectors)]
     # Of a row beyond the end of a list it is only known that it is no better than the last one.
-    rests = [UNLISTED * it[-1].score if len(it) >= depth else 0.0 for _, it in signals]
-    least = sum(share * rest for (share, _), rest in zip(signals, rests, strict=True))
+    rests = [
+        (UNLISTED * it[-1].score) ** curve if len(it) >= depth else 0.0 for _, curve, it in signals
+    ]
+    least = sum(share * rest for (share, *_), rest in zip(signals, rests, strict=True))
     values: dict[Key, float] = {}
-    for (share, matches), rest in zip(signals, rests, strict=True):
+    for (share, curve, matches), rest in zip(signals, rests, strict=True):
         for match in matches:
             rows[key := match[:3]] = match
-            values[key] = values.get(key, least) + share * (match[4] - rest)
+            values[key] = values.get(key, least) + share * (match[4] ** curve - rest)
     return values
 
 

@@ -97,8 +97,9 @@ async def search(
     ranked: list[tuple[Match, tuple[str, ...]]] = []
 
     def select(signals: Signals) -> list[Match]:
-        size = max(most * (_SPARE if where.kinds & NOTES else 1), JUDGED if asks else 0)
-        best = fuse(signals, query, None if count else size, explain)
+        judged = JUDGED if asks else 0
+        size = max(most * (_SPARE if where.kinds & NOTES else 1), judged)
+        best = fuse(signals, query, None if count else size, explain, judged)
         ranked[:] = [(match, why) for match, why in best if match.score >= least]
         return [match for match, _ in ranked]
 

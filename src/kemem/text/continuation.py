@@ -21,7 +21,8 @@ FADES = 20 * 86_400_000_000  # microseconds in which what is new fades to a thir
 RUNNING = 0.25  # what a message keeps of its worth while its session is running,
 PAUSE = 30 * 60_000_000  # which it is until so many microseconds after its last message;
 SITTING = 12 * 3_600_000_000  # what was said this long ago is not in sight any more
-_SEEN, _APART = 1e-3, 0.5  # where only time counts: what a running session keeps, and what is in none
+_SEEN = 1e-3  # where only time counts: what a message keeps while its session is running,
+_APART = 0.5  # and what a row keeps that is in no session
 
 
 @dataclass(frozen=True, slots=True)
