@@ -1,11 +1,14 @@
 """Signs of form: what questions ask for, what texts show."""
 
+import re
 from datetime import UTC, datetime
+from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kemem.text.lexicon import load
 from kemem.text.reading import (
     ANSWERS,
     DETAILS,
@@ -122,6 +125,16 @@ def test_the_topic_has_no_times_and_no_events() -> None:
 def test_a_word_with_a_function_character_is_content(text: str, whole: str) -> None:
     """成都 is a city, though 都 alone says nothing."""
     assert whole in content(text) and whole in terms_of(text)
+
+
+def test_words_with_a_function_character_are_looked_for_where_they_begin() -> None:
+    """What is looked for first are the characters with which such words begin, all of them."""
+    line = load("kemem.text", "reading.rules").lines["whole"]
+    beginnings, words = line.text.removeprefix("(?=[").split("])", 1)
+    runs = re.findall("[\u3400-\u9fff]+", words)
+    parts = {*runs, *"".join(runs)}
+    found = re.finditer(words, "。".join(map("".join, product(parts, repeat=2))))
+    assert {match[0][0] for match in found} == {*beginnings}
 
 
 @pytest.mark.parametrize(

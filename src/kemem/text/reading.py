@@ -78,7 +78,7 @@ class Reading:
         text = self.text
         signs = {name for name in _SIGNS if shows(text, name)}
         signs |= {"number"} if shows(self._bare, "number") else set()
-        if any(match[0] not in NAMELESS for match in _CAPITAL.finditer(text)):
+        if any(it[0] == "@" for it in self.people):
             signs.add("capital")
         if _PLACE.search(text):
             signs.add("place")
@@ -115,7 +115,8 @@ class Reading:
 
     @cached_property
     def _bare(self) -> str:
-        return _DATE.sub("", self.text)  # the day that a note tells is no amount
+        bracket = "(" in self.text or "（" in self.text
+        return _DATE.sub("", self.text) if bracket else self.text  # a note's day is no amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +224,8 @@ def content(text: str) -> list[str]:
     folded = normalise(text)
     if "use" in folded:
         folded = _USED_TO.sub(" ", folded)
-    words = [word.strip(".-") for word in _WORD.findall(_CLITIC.sub(" ", folded))]
+    bare = _CLITIC.sub(" ", folded) if "'" in folded or "’" in folded else folded
+    words = [word.strip(".-") for word in _WORD.findall(bare)]
     stems = [stem(word) for word in words if word and word not in _EMPTY_WORDS]
     if _HAN.search(folded):
         for run in _without("ZH_FUNCTION", folded).split():
