@@ -9,7 +9,6 @@ tokens that begin with a character for private use, which no text is cut into: n
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from kemem.errors import InvalidArgument
 from kemem.records import Message, Row
 from kemem.text.ids import encode, is_blank
-from kemem.text.segment import STOPS, Token, is_cjk, normalise, search_text, tokens
+from kemem.text.segment import STOPS, is_cjk, located, normalise, search_text, tokens
 
 MAX_CHARACTERS = 10_000
 MAX_UNITS = 256
@@ -330,7 +329,7 @@ class Matches:
 
 def matches(content: str, query: Query) -> Matches:
     """Find a query in a text.  "我不吃辣" ~ "不吃辣" -> snippet "我<mark>不吃辣</mark>" """
-    spans = _merge(_find(list(tokens(content)), query.units))
+    spans = _merge(_find(*located(content), query.units))
     windows: list[list[Span]] = []
     for start, end in spans:
         near = windows and start - windows[-1][-1][1] <= _MARGIN
@@ -342,24 +341,23 @@ def matches(content: str, query: Query) -> Matches:
     return Matches(snippets, tuple(dict.fromkeys(content[start:end] for start, end in spans)))
 
 
-def _find(text_tokens: list[Token], units: tuple[Phrase, ...]) -> list[Span]:
-    texts = [token.text for token in text_tokens]
-    places: dict[str, list[int]] = defaultdict(list)
+def _find(texts: list[str], spans: list[Span], units: tuple[Phrase, ...]) -> list[Span]:
+    """Where units stand among tokens, given where each of these does."""
+    places: dict[str, list[int]] = {unit.tokens[0]: [] for unit in units}
     for place, text in enumerate(texts):
-        places[text].append(place)
-    spans = []
+        if text in places:
+            places[text].append(place)
+    found = []
     for unit in units:
-        starts = places.get(unit.tokens[0], [])
-        if not (starts or unit.prefix):
-            continue
         (*head, last), size = unit.tokens, len(unit.tokens)
+        starts = places[unit.tokens[0]]
         if unit.prefix and not head:
-            starts = [at for text in places if text.startswith(last) for at in places[text]]
+            starts = [at for at, text in enumerate(texts) if text.startswith(last)]
         for at in starts:
             *before, text = texts[at : at + size]
             if before == head and (text == last or (unit.prefix and text.startswith(last))):
-                spans.append((text_tokens[at].start, text_tokens[at + size - 1].end))
-    return spans
+                found.append((spans[at][0], spans[at + size - 1][1]))
+    return found
 
 
 def _merge(spans: list[Span]) -> list[Span]:

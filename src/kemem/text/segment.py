@@ -87,16 +87,20 @@ def search_text(text: str) -> str:
 
 def tokens(text: str) -> Iterator[Token]:
     """The tokens of the search text with their places.  "喝Kopi们" -> 喝, kopi, 们"""
-    folded = normalise(text)
-    places = [] if text.isascii() else _places(text, folded)
-    end = 0
-    for word in _TOKEN.findall(folded):  # and where each stands, in half the time of finditer()
+    return (Token(token, *span) for token, span in zip(*located(text), strict=True))
+
+
+def located(text: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """The same in two lists, tokens and where each begins and ends, in half the time."""
+    folded, spans, end = normalise(text), list[tuple[int, int]](), 0
+    words = _TOKEN.findall(folded)  # and where each stands, in half the time of finditer()
+    for word in words:
         start = folded.index(word, end)
         end = start + len(word)
-        if places:
-            yield Token(stem(word), places[start][0], places[end - 1][1])
-        else:
-            yield Token(stem(word), start, end)
+        spans.append((start, end))
+    if places := [] if text.isascii() else _places(text, folded):
+        spans = [(places[start][0], places[end - 1][1]) for start, end in spans]
+    return [*map(stem, words)], spans
 
 
 def count_tokens(text: str, most: int) -> int:
