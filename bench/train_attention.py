@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bench.lives import STRANGERS, Life, read_lives, read_truth
-from bench.train_judge import Sample, collect, hidden
+from bench.train_judge import Sample, collect, hidden, matrix, names_of
 from kemem.search import attention, judge
 from kemem.search.features import JUDGED, features, mirrored
 
@@ -70,15 +70,18 @@ def seen(sample: Sample) -> tuple[dict[str, np.ndarray], np.ndarray]:
 def tensors(samples: Sequence[Sample], device: str) -> Data:
     """All samples; features that are always the same are left out."""
     views = [seen(it) for it in samples]
-    every = {name: np.concatenate([own[name] for own, _ in views]) for name in views[0][0]}
-    names = sorted(name for name, column in every.items() if column.std() > VARIES)
+    names = names_of(own for own, _ in views)
+    every = np.concatenate([matrix(own, names) for own, _ in views])
+    names = sorted(
+        name for name, column in zip(names, every.T, strict=True) if column.std() > VARIES
+    )
     size = (len(samples), JUDGED)
     rows = np.zeros((*size, len(names)), np.float32)
     beside = np.zeros((*size, JUDGED, views[0][1].shape[-1]), np.float32)
     mask, gold, stale = (np.zeros(size, bool) for _ in range(3))
     for at, (sample, (own, pairs)) in enumerate(zip(samples, views, strict=True)):
         count = len(pairs)
-        rows[at, :count] = np.stack([own[name] for name in names], axis=1)
+        rows[at, :count] = matrix(own, names)
         beside[at, :count, :count] = pairs
         mask[at, :count] = True
         gold[at, :count] = sample.gold[:count] > 0

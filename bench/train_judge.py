@@ -23,10 +23,11 @@ import math
 import random
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -284,7 +285,14 @@ def projected(samples: Sequence[Sample], projection: features.Projection | None)
 
 
 def matrix(columns: Mapping[str, Column], names: Sequence[str]) -> Column:
-    return np.stack([columns[name] for name in names], axis=1)
+    """Features as columns, those that are 0 for all candidates among them."""
+    nothing = np.zeros(len(next(iter(columns.values()))))
+    return np.stack([columns.get(name, nothing) for name in names], axis=1)
+
+
+def names_of(samples: Iterable[Mapping[str, Column]]) -> list[str]:
+    """The names of all features."""
+    return [*dict.fromkeys(chain.from_iterable(samples))]
 
 
 def fit_logistic(
@@ -405,8 +413,8 @@ def learn(samples: Sequence[Sample]) -> Learned:
 def learn_ranking(samples: Sequence[Sample]) -> dict[str, Weights]:
     """The weights that tell what a question is about, and which row answers it."""
     answerable = [it for it in samples if it.asked.hops and it.gold.any()]
-    names = list(answerable[0].about)
-    timed = [it.about["out_of_time"].any() for it in answerable]
+    names = names_of(it.about for it in answerable)
+    timed = ["out_of_time" in it.about and it.about["out_of_time"].any() for it in answerable]
     labels = [
         np.minimum(it.gold + (0 if of_time else it.stale), 1)
         for it, of_time in zip(answerable, timed, strict=True)
@@ -418,7 +426,7 @@ def learn_ranking(samples: Sequence[Sample]) -> dict[str, Weights]:
 
     weights = {"relevance": with_right_signs(fit_relevance, names, SIGNS)}
     ordered = [it.about | _order(it, weights) for it in answerable]
-    names = list(ordered[0])
+    names = names_of(ordered)
 
     def fit_answer(names: list[str]) -> Weights:
         pairs = zip(answerable, ordered, strict=True)
@@ -442,7 +450,7 @@ def learn_chance(
     counts = np.r_[counts, np.full(len(more), FEWER)]
     samples = [*samples, *more]
     best = [_answer_features(it, weights) for it in samples]
-    names = [name for name in best[0] if name not in UNTAUGHT]
+    names = [name for name in names_of(best) if name not in UNTAUGHT]
     right = np.array([float(bool(it.asked.hops)) for it in samples])
     share = float(counts @ right / counts.sum())
     counts = counts * np.where(right > 0, ANSWERED / share, (1 - ANSWERED) / (1 - share))
@@ -490,7 +498,7 @@ def learn_large(samples: Sequence[Large]) -> dict[str, Weights]:
     """Which row answers; the weights keep near to the ranking before and the judgement."""
     sizes = Counter(it.set for it in samples)
     counts = np.array([sizes[it.set] ** -RARE for it in samples])
-    names = [name for name in samples[0].told if not name.startswith("large_")]
+    names = [name for name in names_of(it.told for it in samples) if name[:6] != "large_"]
 
     def fit(names: Sequence[str], near: Weights, ridge: float) -> Weights:
         groups = [(matrix(it.told, names), it.gold) for it in samples]
@@ -510,7 +518,7 @@ def learn_large_chance(samples: Sequence[Large], answer: Weights) -> Weights:
         right.append(it.gold[np.argmax(values)])
         kind = TAKEN if it.is_taken else 1.0 if it.groups else UNANSWERED
         counts.append(kind * sizes[it.set] ** -RARE)
-    names = list(seen[0])
+    names = names_of(seen)
     rows = np.concatenate([matrix(it, names) for it in seen])
     return fit_logistic(rows, np.array(right), names, np.array(counts) / np.mean(counts))
 

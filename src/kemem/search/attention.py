@@ -40,8 +40,8 @@ class Attended(NamedTuple):
 def attend(question: Question, candidates: Sequence[Candidate], about: Features) -> Attended:
     """Judge candidates by their features and by what they are to each other."""
     weights = _weights()
-    seen = about | columns(question, candidates)
-    rows = np.stack([seen[str(name)] for name in weights["names"]], axis=1)
+    seen, nothing = about | columns(question, candidates), np.zeros(len(candidates))
+    rows = np.stack([seen.get(str(name), nothing) for name in weights["names"]], axis=1)
     values, none = network(weights, rows, pairs(candidates))
     best = values.max()
     return Attended(values - best, best + math.log(np.exp(values - best).sum()) - none)

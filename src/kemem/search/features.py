@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from kemem.ports.request import Context
 from kemem.records import Matrix, Message, Micros, Note, Row, Vector
 from kemem.records.times import to_datetime
-from kemem.text.reading import ANSWERS, DETAILS, Question, Reading, named_people, read
+from kemem.text.reading import ANSWERS, Question, Reading, named_people, read
 from kemem.text.when import as_of, times_told
 
 Column = NDArray[np.float64]
-Features = dict[str, Column]
+Features = dict[str, Column]  # by name; one that is not there is 0 for all candidates
 
 DAY = 86_400_000_000
 SITTING = DAY // 2  # after which a session is taken up again
@@ -126,8 +126,7 @@ def features(
     columns |= _by_form(question, readings)
     coverage, context = columns["coverage"], columns["context_coverage"]
     similar, before = columns["similarity_z"], columns["similarity_before"]
-    asks, in_time = columns["asks"], columns["in_time"]
-    words = columns["length"]
+    asks, words = columns["asks"], columns["length"]
     columns |= {
         "person": person,
         "person_similarity": person * similar,
@@ -142,10 +141,11 @@ def features(
         "replies_coverage": asked * person * (context - coverage),
         "replies_short": asked * person * (words < _SHORT / 10),
         "opens": flags([not it.context.before for it in candidates]),
-        "in_time_similarity": in_time * similar,
-        "person_in_time": in_time * person,
         "same_people_similarity": columns["same_people"] * similar,
     }
+    if "in_time" in columns:
+        columns["in_time_similarity"] = columns["in_time"] * similar
+        columns["person_in_time"] = columns["in_time"] * person
     for name in ("asks", "requests", "first_person", "changes", "ends", "capital", "place"):
         columns[name] = columns[name] * person
     return columns
@@ -338,9 +338,11 @@ def _by_time(question: Question, candidates: Sequence[Candidate]) -> Features:
     # Where all rows are older, a date without a year is meant as of then.
     meant = [as_of(it, to_datetime(newest)) if newest < it.since else it for it in question.times]
     ranges = [(it.since, it.until) for it in meant if it.until - it.since <= LONG]
+    if not ranges:
+        return {}
     size = len(candidates)
     said, told, tells, away = (np.zeros(size) for _ in range(4))
-    for at, it in enumerate(candidates) if ranges else ():
+    for at, it in enumerate(candidates):
         ts, phrases = it.said, times_told(it.row.content, to_datetime(it.said))
         own = [(p.since, p.until) for p in phrases if p.until - p.since <= LONG]
         said[at] = any(since <= ts < until for since, until in ranges)
@@ -366,7 +368,7 @@ def _by_time(question: Question, candidates: Sequence[Candidate]) -> Features:
         "said_in_time_of_another": said * told,
         "tells_of_time": tells,
         "in_time": in_time,
-        "out_of_time": float(bool(ranges)) * (in_time == 0),
+        "out_of_time": 1.0 * (in_time == 0),
         "away": away,
     }
 
@@ -388,13 +390,14 @@ def _by_form(question: Question, readings: Sequence[Reading]) -> Features:
     ):
         columns[sign] = flags([sign in it for it in signs])
     columns["log_length"] = np.array([math.log(1 + it.length) for it in readings])
-    wanted, nothing = question.answers & {*ANSWERS}, np.zeros(len(readings))
-    able = flags([wanted & it.answers for it in readings]) - 0.5 if wanted else nothing
-    columns["able"] = able
-    for kind in (*ANSWERS, *DETAILS):  # what nobody asks for, no text is searched for
-        columns[f"wants_{kind}"] = columns[f"able_{kind}"] = nothing
+    # What nobody asks for, no text is searched for.
+    wanted = question.answers & {*ANSWERS}
+    columns["able"] = np.zeros(len(readings))
+    if wanted:
+        columns["able"] = flags([wanted & it.answers for it in readings]) - 0.5
     for kind in wanted:
         columns[f"able_{kind}"] = flags([kind in it.answers for it in readings])
     for kind in question.details:
         columns[f"able_{kind}"] = flags([it.tells(kind) for it in readings])
-    return columns | {f"wants_{kind}": nothing + 1 for kind in (*wanted, *question.details)}
+    asked = np.ones(len(readings))
+    return columns | {f"wants_{kind}": asked for kind in (*wanted, *question.details)}

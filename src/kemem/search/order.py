@@ -15,6 +15,7 @@ from kemem.search.attention import similarities
 from kemem.search.features import Candidate, Column, Features, flags, sittings, speaker_of, worth
 from kemem.text.reading import Question, read
 
+_BY_TIME = ("later", "earlier", "newest", "position")
 _IN_ANY_TIME = ("later_alike", "earlier_alike", "earlier_shared")
 _AROUND_EVENT = ("event", "before_event", "after_event", "just_before_event")
 
@@ -26,7 +27,8 @@ def order_features(
     gap = relevance - relevance.max()
     weight = np.exp(gap) * about["person"] * (1 - about["asks"])
     around = _around_event(question, candidates, weight)
-    if then := bool(around["just_before_event"].any()):  # what held then is asked for, as if now
+    then = bool(around) and bool(around["just_before_event"].any())
+    if then:  # what held then is asked for, as if now
         question = replace(question, past=False, was=False, original=False)
         weight = weight * around["before_event"]
     beside = _beside_others(question, candidates, about, weight)
@@ -35,39 +37,54 @@ def order_features(
     # the course begins at ten does not replace what it costs.
     own = np.maximum(np.exp(gap / 2), change)
     beside |= {name: own * beside[name] for name in ("earlier_alike", "earlier_shared")}
-    follows = np.maximum(beside["earlier_alike"], beside["earlier_shared"])
-    past, present, now = question.past, float(not question.past), question.present
-    timed, original = float(bool(question.times)), float(question.original)
-    untimed = present * (1 - timed)
-    whether, was = float("whether" in question.answers), float(question.was) * present
-    ended = flags([it.context.ended for it in candidates])
-    named = {name: (beside[name], untimed) for name in ("later", "earlier", "newest", "position")}
-    named |= {name: (beside[name], present) for name in _IN_ANY_TIME}
-    named |= {name: (beside[name], present) for name in ("later_change", "oldest")}
-    named |= {"change": (change * weight, present), "ended": (ended, present)}
-    columns = {name: column * when for name, (column, when) in named.items()}
-    columns |= {f"{name}_past": column * past for name, (column, _) in named.items()}
-    columns |= around | {"too_late": then * (1 - around["before_event"])}
-    for name in ("later", "newest", "position"):
-        columns[f"{name}_was"] = beside[name] * was
-    for name in ("oldest", "earlier", "later", "position"):
-        columns[f"{name}_original"] = beside[name] * original
-    return columns | {
+    named = {name: beside[name] for name in (*_IN_ANY_TIME, "later_change", "oldest")}
+    named |= {"change": change * weight, "ended": flags([it.context.ended for it in candidates])}
+    columns = around | {
         "gap": gap,
         "relevance": relevance,
         "irrelevant": np.minimum(relevance, 0.0),
         **{"beside": beside["beside"], "beside_reply": beside["beside"] * about["replies"]},
-        "later_timed": beside["later"] * timed,
-        "later_now": beside["later"] * now,
-        "newest_now": beside["newest"] * now,
-        "second_past": beside["second"] * past * (1 - original),
-        "change_after": change * follows * present,
-        "change_after_alike": change * beside["earlier_alike"] * present,
-        "change_after_shared": change * beside["earlier_shared"] * present,
-        "change_ahead": change * about["ahead"],
-        "whether_changed": whether * about["changes"] * np.maximum(weight, follows),
-        "whether_ended": whether * about["ends"] * np.maximum(weight, follows),
     }
+    if then:
+        columns["too_late"] = 1 - around["before_event"]
+    if question.past:
+        named |= {name: beside[name] for name in _BY_TIME}
+        columns |= {f"{name}_past": column for name, column in named.items()}
+        columns |= {} if question.original else {"second_past": beside["second"]}
+    else:
+        columns |= named | _of_present(question, about, beside, change, weight)
+    if question.original:
+        names = ("oldest", "earlier", "later", "position")
+        columns |= {f"{name}_original": beside[name] for name in names}
+    if question.times:
+        columns["later_timed"] = beside["later"]
+    if question.present:
+        columns |= {"later_now": beside["later"], "newest_now": beside["newest"]}
+    if "ahead" in about:
+        columns["change_ahead"] = change * about["ahead"]
+    if "whether" in question.answers:
+        follows = np.maximum(beside["earlier_alike"], beside["earlier_shared"])
+        either = np.maximum(weight, follows)
+        columns |= {"whether_changed": about["changes"] * either}
+        columns |= {"whether_ended": about["ends"] * either}
+    return columns
+
+
+def _of_present(
+    question: Question, about: Features, beside: Features, change: Column, weight: Column
+) -> Features:
+    """What counts only where the past is not asked for."""
+    follows = np.maximum(beside["earlier_alike"], beside["earlier_shared"])
+    columns = {
+        "change_after": change * follows,
+        "change_after_alike": change * beside["earlier_alike"],
+        "change_after_shared": change * beside["earlier_shared"],
+    }
+    if not question.times:
+        columns |= {name: beside[name] for name in _BY_TIME}
+    if question.was:
+        columns |= {f"{name}_was": beside[name] for name in ("later", "newest", "position")}
+    return columns
 
 
 def _beside_others(
@@ -108,7 +125,7 @@ def _beside_others(
 def _around_event(question: Question, candidates: Sequence[Candidate], weight: Column) -> Features:
     """Where rows stand in time beside an event that the question names: "before the move"."""
     if not (question.before and question.past):
-        return dict.fromkeys(_AROUND_EVENT, np.zeros(len(candidates)))
+        return {}
     times = np.array([it.said for it in candidates])
     words = [question.before & read(it.row.content).words for it in candidates]
     most = max(map(len, words))
