@@ -141,8 +141,9 @@ def features(
         "replies_coverage": asked * person * (context - coverage),
         "replies_short": asked * person * (words < _SHORT / 10),
         "opens": flags([not it.context.before for it in candidates]),
-        "same_people_similarity": columns["same_people"] * similar,
     }
+    if "same_people" in columns:
+        columns["same_people_similarity"] = columns["same_people"] * similar
     if "in_time" in columns:
         columns["in_time_similarity"] = columns["in_time"] * similar
         columns["person_in_time"] = columns["in_time"] * person
@@ -301,31 +302,30 @@ def _by_people(
         return people.union(*own) if own else people
 
     asked = everyone(question.people, question.topic)
-    rows, around = [], []
+    rows, around = list[frozenset[str]](), list[frozenset[str]]()
     for it, speaker, reading, context in zip(candidates, speakers, readings, contexts, strict=True):
         people = everyone(reading.people, f"{speaker} {it.row.content}")
-        before = [
-            everyone(r.people, m.content) for r, m in zip(context, it.context.before, strict=True)
-        ]
-        if not people and reading.has_pronoun:  # "she" is who was spoken of
-            people = next((some for some in before if some), people)
+        of_another = not people and reading.has_pronoun  # "she" is who was spoken of
+        if asked or of_another:
+            texts = zip(context, it.context.before, strict=True)
+            before = [everyone(of_text.people, message.content) for of_text, message in texts]
+            if of_another:
+                people = next((some for some in before if some), people)
+            around.append(people.union(*before))
         rows.append(people)
-        around.append(people.union(*before))
+    if not asked:
+        own = ["first_person" in r and not p for r, p in zip(readings, rows, strict=True)]
+        relatives = [{it for it in people if it[0] != "@"} for people in rows]
+        return {"people_not_asked": flags(relatives), "self": flags(own)}
     asked_names = {name for name in asked if name[0] == "@"}
     heard = {name for name in speakers if name and f"@{name}" in asked}
-    others = float(bool(asked))
     near = flags([asked_names & people for people in around])
     named = flags([asked_names & people for people in rows])
-    same = flags([asked & people for people in rows])
-    relatives = [{it for it in people if it[0] != "@"} for people in rows]
     return {
-        "same_people": same,
+        "same_people": flags([asked & people for people in rows]),
         "other_speaker": flags([heard and name not in heard for name in speakers]),
-        "same_people_near": others * flags([asked & people for people in around]),
-        "other_people": others * flags([people and not asked & people for people in rows]),
-        "people_not_asked": (1 - others) * flags(relatives),
-        "self": (1 - others)
-        * flags(["first_person" in r and not p for r, p in zip(readings, rows, strict=True)]),
+        "same_people_near": flags([asked & people for people in around]),
+        "other_people": flags([people and not asked & people for people in rows]),
         "named": named,
         "named_near": near * (1 - named),
         "not_named": float(bool(asked_names)) * (1 - near),

@@ -154,7 +154,7 @@ def _with_topics(
     """
     if not (question.topics or "job" in question.details):  # then no row can state it
         return np.asarray(values - values.max())
-    lifted, others = values.copy(), about["people_not_asked"] > 0
+    lifted, others = values.copy(), about.get("people_not_asked", np.zeros(len(values))) > 0
     stating: Mask = flags([_states(question, it) for it in candidates]) > 0
     # Of somebody's work only what tells of work may have changed; of a topic, whatever is near it.
     changes: Mask = (np.maximum(about["changes"], about["ends"]) > 0) & (
