@@ -98,7 +98,13 @@ def may_share_name(text: str, question: str) -> bool:
     """
     if question.islower() or _UNCAPITALISED.search(text):
         return True
-    return any(word in text for word in _CAPITALISED.findall(question))
+    return any(word in text for word in _capitalised(question))
+
+
+@lru_cache(maxsize=64)  # many texts are compared with one question
+def _capitalised(text: str) -> frozenset[str]:
+    """The words of a text that begin with a capital letter."""
+    return frozenset(_CAPITALISED.findall(text))
 
 
 def is_named(name: str, text: str) -> bool:

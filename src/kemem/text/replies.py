@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from kemem.records import Message, Row
 from kemem.text.query import asks
-from kemem.text.reading import content
+from kemem.text.reading import content, read
 from kemem.text.segment import count_tokens
 from kemem.text.summary import sentences
 
@@ -45,5 +45,5 @@ def _fits(reply: str, question: str) -> bool:
     """Whether a reply that is a sentence of its own may answer a question: it takes up a word."""
     if _ANSWERS.match(reply):
         return True
-    shared = {*content(reply)} & {*content(question)}
+    shared = read(reply).words.intersection(content(question))
     return len(shared) > 1 or any(len(word) > 1 for word in shared)
