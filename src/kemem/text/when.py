@@ -316,14 +316,20 @@ def _weekday(
         first = now.date() + timedelta(7 * offset + number - now.weekday())
         return _days(first, length, now, part)
 
+    if more.get("week"):
+        return week(_offset(more["week"]))
+    if more.get("way"):  # on Monday two weeks ago
+        return week(_amount(more["count"], "week", more["way"])[0])
     if more.get("count"):  # two Sundays ago
         return week((number < now.weekday()) - _number(more["count"]))
     if not which:
         return _turn(week, now, ahead)
     if which.endswith(("coming", "week")):  # this coming Sunday, Sunday week
         return week((number <= now.weekday()) + which.endswith("week"))
-    # On a Friday, last Monday lies in the same week; 上周一 does not.
-    over = which.endswith(("last", "past")) and number + length <= now.weekday()
+    # On a Friday, last Monday lies in the same week, and 上周一 does not. Nor does last Thursday:
+    # whoever means the day before says "yesterday".
+    between = now.weekday() - number - length
+    over = between >= 0 if which.endswith("past") else between > 0 and which.endswith("last")
     return week(_offset(which.removeprefix("the ")) + over)
 
 
