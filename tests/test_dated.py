@@ -41,6 +41,14 @@ NOW = to_micros("2026-11-11T09:00:00Z")  # a Wednesday
         ("In three days User starts as a trainee", "2026-11-14"),
         ("孩子三月可以上小学了", "2027-03"),
         ("用户下个月能拿到驾照了", "2026-12"),
+        ("科目三约到二十八号上午了", "2026-11-28"),
+        ("手术给用户排在12月2号了", "2026-12-02"),
+        ("婚宴订到了一月九号", "2027-01-09"),
+        ("用户抢到了12月20号演唱会的票", "2026-12-20"),
+        ("User got an appointment on the 28th", "2026-11-28"),
+        ("User made an appointment with the vet for the 24th", "2026-11-24"),
+        ("User managed to get tickets for the concert on December 12", "2026-12-12"),
+        ("The hearing was rescheduled to the 27th", "2026-11-27"),
     ],
 )
 def test_what_is_planned_booked_or_put_off_lies_ahead(text: str, day: str) -> None:
@@ -63,6 +71,12 @@ def test_what_is_planned_booked_or_put_off_lies_ahead(text: str, day: str) -> No
         ("User tore a ligament on Sunday", "2026-11-08"),
         ("万圣节开始吃全素", "2026-10-31"),
         ("国庆开始学车了", "2026-10-01 至 2026-10-07"),
+        ("用户28号看了牙医", "2026-10-28"),
+        ("用户是11月1号入职的", "2026-11-01"),
+        ("用户上次体检是十月三十号做的", "2026-10-30"),
+        ("用户6号请假没去上班", "2026-11-06"),
+        ("User's interview on the 10th went well", "2026-11-10"),
+        ("User missed the appointment on the 9th", "2026-11-09"),
     ],
 )
 def test_what_is_told_of_the_past_stays_there(text: str, day: str) -> None:
@@ -85,6 +99,22 @@ def test_what_is_told_of_the_past_stays_there(text: str, day: str) -> None:
 )
 def test_what_recurs_has_no_single_date(text: str) -> None:
     assert dated(text, NOW) is None
+
+
+@each(
+    ("text", "note"),
+    [
+        ("科目三约到11月28号上午了", "科目三约到11月28号上午了（2026-11-28）"),
+        ("牙医约到28号上午了", "牙医约到28号上午了（2026-11-28）"),
+        ("The party was on the 28th", "The party was on the 28th (2026-10-28)"),
+        ("The party was moved to the 28th", "The party was moved to the 28th (2026-11-28)"),
+        ("The party is on the 28th", "The party is on the 28th (2026-11-28)"),
+    ],
+)
+def test_a_note_tells_the_day_that_was_meant(text: str, note: str) -> None:
+    message = Message("m", "a", "u", "s", "user", text, NOW, NOW)
+    (fact,) = extract_by_rules([message]).facts
+    assert fact.text == note
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kemem.errors import InvalidArgument
-from kemem.text.when import TimePhrase, speaks_of_plans, time_phrases
+from kemem.text.when import TimePhrase, is_arranged, speaks_of_plans, time_phrases
 from tests.cases import each
 
 SHANGHAI = ZoneInfo("Asia/Shanghai")
@@ -295,6 +295,9 @@ def test_read_ahead_a_phrase_means_what_is_not_over(said: str, since: str, until
         *("Am I travelling in May?", "what plans do I have in May", "Did I book anything in May?"),
         "The boat is in the shed until May",
         "医生说六月之前不能跑步",
+        *("我抢到了6月14号演唱会的票", "复查预约上了，25号", "疫苗排上号了，27号去打"),
+        *("I got an appointment on the 28th", "They gave me a slot on May 3"),
+        *("I've signed us up for the class on the 29th", "We got two tickets for May 3"),
     ],
 )
 def test_plans_and_bookings_lie_ahead(text: str) -> None:
@@ -308,10 +311,42 @@ def test_plans_and_bookings_lie_ahead(text: str) -> None:
         *("The exam was on Friday", "I had a dentist appointment on the 14th", "We met in May"),
         *("How did the exam on Friday go?", "Where did I go in May?", "I was going to fly"),
         *("五月吃什么", "on Friday", ""),
+        *("I got a parking ticket on May 3", "I got to my appointment on May 3 late"),
+        *("面试是12号面的", "我上次体检是5月30号做的", "6号请假没去上班", "29号的聚会很开心"),
     ],
 )
 def test_what_is_over_or_no_plan_does_not_lie_ahead(text: str) -> None:
     assert not speaks_of_plans(text)
+
+
+@each(
+    "text, since",
+    [
+        ("科目三约到二十八号上午了", "2025-06-28T06"),
+        ("科目三约到6月28号上午了", "2025-06-28T06"),
+        ("体检排到了6月20号", "2025-06-20"),
+        ("机票改签到29号了", "2025-06-29"),
+        ("开庭时间定成了7月8号", "2025-07-08"),
+        ("我们包间订的是28号", "2025-06-28"),
+        ("庭审延期到周五了", "2025-06-20"),
+        ("My driving test got moved to the 28th", "2025-06-28"),
+        ("It's been scheduled for July 8", "2025-07-08"),
+        ("They pushed back the launch to June 20", "2025-06-20"),
+        ("The kickoff slipped to Friday", "2025-06-20"),
+        ("They gave me an appointment for the 28th", "2025-06-28"),
+        ("28号去了牙医那里", "2025-05-28"),
+        ("上次约在28号，他没来", "2025-05-28"),
+        ("I went to the dentist on the 28th", "2025-05-28"),
+        ("I moved to Rome on June 20", "2024-06-20"),
+        ("I had an appointment for the 28th and missed it", "2025-05-28"),
+    ],
+)
+def test_a_date_right_behind_an_arrangement_lies_ahead(text: str, since: str) -> None:
+    """In whatever tense it is told; what was done on a day is over."""
+    (phrase,) = time_phrases(text, NOW)
+    is_ahead = is_arranged(text, phrase.start, phrase.end)
+    (meant,) = time_phrases(text, NOW, ahead=is_ahead)
+    assert meant.since == local(since)
 
 
 @each("said, since", spoken(STRETCHES))
@@ -347,6 +382,8 @@ def test_what_only_looks_like_a_time_is_left_alone(text: str) -> None:
         ("今天下午茶很好吃", ["今天下午"]),
         ("农历三月初八，十一去云南", ["三月", "十一"]),
         ("2024 年 5 月 3 日和 3 天前", ["2024 年 5 月 3 日", "3 天前"]),
+        ("The talk on the 3rd went well", ["on the 3rd"]),
+        ("30号房东来收过房租，5号房门坏了", ["30号"]),
         ("LAST   WEEK, In may; yesterday's", ["LAST   WEEK", "In may", "yesterday"]),
         ("a party two days ago, 2024-05-03T10:00:00Z", ["two days ago", "2024-05-03"]),
         ("", []),

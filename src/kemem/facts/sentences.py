@@ -10,7 +10,13 @@ from typing import Literal
 from kemem.records import Micros
 from kemem.records.times import to_datetime
 from kemem.text.lexicon import load
-from kemem.text.when import TimePhrase, speaks_of_past, speaks_of_plans, time_phrases
+from kemem.text.when import (
+    TimePhrase,
+    is_arranged,
+    speaks_of_past,
+    speaks_of_plans,
+    time_phrases,
+)
 
 LONGEST = 300  # characters of a sentence; a longer one is a paste, not talk
 MOST = 500  # sentences of a message that are looked at
@@ -167,11 +173,10 @@ def _opens(phrase: TimePhrase, text: str) -> bool:
 
 
 def _is_moved(text: str, phrase: TimePhrase) -> bool:
-    """Whether a time is that to which something was moved."""
-    to = re.match("(?:until|till|for)(?= )", phrase.phrase)
-    before = text[: phrase.start]
-    words = f"{before}{to.group()}" if to else before.rstrip()
-    return _pattern("MOVED").search(words) is not None
+    """Whether a time is that to which something was moved, or for which it was booked."""
+    if _pattern("STARTING").search(text[: phrase.start].rstrip()):
+        return True
+    return is_arranged(text, phrase.start, phrase.end)
 
 
 def _comes(text: str, phrase: TimePhrase) -> bool:

@@ -9,6 +9,7 @@ from kemem.facts.grammar import Statement
 from kemem.facts.kinds import signs
 from kemem.facts.sentences import Dated, dated
 from kemem.records import Micros
+from kemem.text.when import tells_what_is_over
 
 _SINCE = {"zh": "{}（自{}）", "en": "{} (since {})"}
 _DATE = {"zh": "{}（{}）", "en": "{} ({})"}
@@ -44,7 +45,10 @@ def in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement,
     kind, birthday = statement.memory_type, (statement.topic or "").endswith("/birthday")
     timeless = kind in _TIMELESS and not statement.state
     appointed = "/date/" in (statement.topic or "")
-    tense = 1 if appointed else -bool(statement.state and language == "en")
+    if appointed:  # what was moved is not over
+        tense = 0 if tells_what_is_over(statement.text) else 1
+    else:
+        tense = -bool(statement.state and language == "en")
     is_habit = not appointed and _HABIT.search(statement.text.lower())
     time = None if birthday or is_habit else dated(statement.text, ts, tense)
     if time is None or (timeless and not (time.lasting or (time.begins and time.tense > 0))):

@@ -108,6 +108,33 @@ def speaks_of_past(text: str) -> bool:
     return load(__package__, "when.rules").pattern("PAST").search(text) is not None
 
 
+def tells_what_is_over(text: str) -> bool:
+    """Whether a text tells of the past more than that something was booked or moved."""
+    rules = load(__package__, "when.rules")
+    return speaks_of_past(rules.pattern("MOVED").sub(" ", rules.pattern("PLANNED").sub(" ", text)))
+
+
+def is_arranged(text: str, start: int, end: int) -> bool:
+    """Whether a date is that of an arrangement, which lies ahead however that is told.
+
+    "The test was moved to the 28th", 科目三约到28号了 -> True; "we met on the 28th" -> False
+    """
+    to = _TO.match(text, start, end)
+    before = _CLAUSE.split(text[max(0, start - _NEAR) : to.end() if to else start])[-1]
+    return load(__package__, "when.rules").pattern("ARRANGED").search(before.rstrip()) is not None
+
+
+def without_parts_of_times(text: str, times: Sequence[TimePhrase]) -> str:
+    """A text without what only tells which part of a time is meant.
+
+    "dinner yesterday evening" -> "dinner yesterday  ", "in early May" -> "in   May"
+    """
+    part = load(__package__, "when.rules").pattern("PART")
+    for phrase in reversed(times):
+        text = f"{text[: phrase.start]}{part.sub(' ', phrase.phrase)}{text[phrase.end :]}"
+    return text
+
+
 def as_of(time: TimePhrase, then: datetime) -> TimePhrase:
     """What a date without a year meant at an earlier time; others stay.  "5月4日" -> that year's"""
     return next(iter(time_phrases(time.phrase, then)), time) if time.yearly else time
@@ -121,6 +148,8 @@ _FOLD = str.maketrans(
     + "".join(map(chr, range(0x21, 0x7F))),
 )
 _CLAUSE = re.compile("[，。,;；.!?！？]")
+_TO = re.compile(r"(?:until|till|for)(?=\s)", re.IGNORECASE)  # a phrase can begin with these
+_NEAR = 80  # characters before a date that tell whether it is arranged
 _TOKEN = re.compile(r"[a-z]+|\S")
 _AHEAD = {"后", "未来", "接下来", "今后", "from now", "next", "coming"}
 _FEW = {"几", "好几", "few", "several"}
