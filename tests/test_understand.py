@@ -124,6 +124,34 @@ def test_a_question_names_speakers_by_any_of_its_words() -> None:
     assert all(len(voice.tokens) > 1 for voice in zh.speakers)
 
 
+@each(
+    ("text", "terms"),
+    [
+        ("What did I work on yesterday evening?", {"work", "yesterday"}),
+        ("昨天晚上游泳？", {"昨", "昨 天", "天", "游", "游 泳", "泳"}),
+        ("Where did Priya travel in early October?", {"priya", "travel", "octob"}),
+        ("6月中旬 游泳？", {"6", "月", "游", "游 泳", "泳"}),
+        ("Which evening class do I take?", {"evening", "class", "take"}),
+        ("晚班 游泳？", {"晚", "晚 班", "班", "游", "游 泳", "泳"}),
+    ],
+)
+def test_the_part_of_a_day_or_month_is_not_searched(text: str, terms: set[str]) -> None:
+    """It finds other evenings; a word that names no time stays."""
+    assert {" ".join(unit.tokens) for unit in understand(text, NOW).query.units} == terms
+
+
+@each(
+    ("text", "terms"),
+    [
+        ("What did I eat yesterday evening? Who was there?", {"eat", "yesterday"}),
+        ("昨天晚上 游泳？谁在？", {"昨", "昨 天", "天", "游", "游 泳", "泳"}),
+    ],
+)
+def test_nor_in_one_of_two_sentences_that_ask(text: str, terms: set[str]) -> None:
+    part, _ = understand(text, NOW).parts
+    assert {" ".join(unit.tokens) for unit in part.query.units} == terms
+
+
 @given(words=st.integers(0, 60))
 def test_length_grows_from_a_few_words_to_many_alike_in_both_languages(words: int) -> None:
     """A Chinese word counts as one and a half characters, and a little."""

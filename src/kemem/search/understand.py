@@ -21,7 +21,7 @@ from kemem.text.asked import (
     without_going_on,
 )
 from kemem.text.query import AnyOf, Query, asks, spoken_by
-from kemem.text.reading import Question, content, read_question, seeks_answer
+from kemem.text.reading import Question, content, read_question, searched_words, seeks_answer
 from kemem.text.segment import (
     STOP_CHARACTERS,
     STOP_WORDS,
@@ -122,7 +122,11 @@ def understand(
         query = _in_conversation(searched, query, transcript, advice)
         about = searched if continues else text
         asking = [_last_line(unlabelled)] if transcript else _asking(about, advice)
-        queries = (_in_conversation(it, words.plain(it), transcript, advice) for it in asking)
+        terms = asking if transcript else [searched_words(it, _times(it, clock)) for it in asking]
+        queries = (
+            _in_conversation(it, words.plain(term), transcript, advice)
+            for it, term in zip(asking, terms, strict=True)
+        )
         parts = [*map(Part, asking, queries)][:MAX_PARTS]
     if required is not None:  # it counts as words of the question; what AND and NOT demand stays
         strict = isinstance(query.root, words.AllOf | words.Not)
@@ -130,7 +134,7 @@ def understand(
         units = tuple(dict.fromkeys((*query.units, *required.units)))
         query = replace(query, root=root, units=units)
     dated = [] if advice else [part.text for part in parts if not transcript] or [text]
-    times = tuple(it for part in dated for it in time_phrases(part, clock, speaks_of_plans(part)))
+    times = tuple(it for part in dated for it in _times(part, clock))
     if transcript:  # who talks about spring does not ask for one
         times = tuple(it for it in times if it.until - it.since <= _MONTH)
     names = tuple(names_in(text))
@@ -144,8 +148,12 @@ def understand(
 def _newest(text: str, now: datetime) -> ParsedQuery:
     """What a turn asks for that only goes on: everything, by the time of its sessions alone."""
     everything = Query(words.AllOf(()), (), words.ConversationQuery(0.0, ()))
-    times = tuple(time_phrases(text, now))
+    times = tuple(_times(text, now))
     return ParsedQuery(Part(text, everything), times, (), "lexical", continues=True)
+
+
+def _times(text: str, clock: datetime) -> list[TimePhrase]:
+    return time_phrases(text, clock, speaks_of_plans(text))
 
 
 def _asking(text: str, advice: bool) -> list[str]:

@@ -5,7 +5,7 @@ and `kemem.search.judge` has learned what each of them is worth.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, cached_property, lru_cache
@@ -13,7 +13,7 @@ from functools import cache, cached_property, lru_cache
 from kemem.text.advice import Advice, asked_advice, without_request
 from kemem.text.lexicon import Lexicon, load
 from kemem.text.segment import STOP_WORDS, normalise, stem
-from kemem.text.when import TimePhrase, speaks_of_plans, time_phrases
+from kemem.text.when import TimePhrase, speaks_of_plans, time_phrases, without_parts_of_times
 
 _HAN = re.compile("[\u3400-\u9fff]")
 _LATIN = re.compile("[A-Za-z]")
@@ -124,7 +124,7 @@ class Question:
     """What a question asks for."""
 
     topic: str  # its text without times: what a vector is made of
-    terms: str  # its text without the words that only ask: what is looked for by words
+    terms: str  # its text without words that only ask or tell an hour: what is looked for by words
     words: tuple[str, ...]
     answers: frozenset[str]  # kinds of answers, of ANSWERS, and "whether"
     details: frozenset[str]  # the same, of DETAILS
@@ -165,7 +165,7 @@ def read_question(text: str, now: datetime) -> Question:
     of_assistant = shows(text, "of_assistant")
     question = Question(
         topic,
-        terms_of(text),
+        terms_of(searched_words(text, times)),
         tuple(dict.fromkeys(content(_WHICH_TIME.sub(" ", topic)) or content(topic))),
         frozenset(name for name in (*ANSWERS, "whether") if shows(text, name)),
         frozenset(name for name in DETAILS if shows(text, name)),
@@ -210,6 +210,15 @@ def _without_event(text: str) -> tuple[str, frozenset[str]]:
 def asks_for_past(text: str) -> bool:
     """Whether a question asks for what is over.  "Where did I use to live?" -> True"""
     return shows(text, "past") or shows(text, "original")
+
+
+def searched_words(text: str, times: Sequence[TimePhrase]) -> str:
+    """A text as its words are searched: "evening" finds no other evenings, unless it is alone.
+
+    "What did I cook yesterday evening?" -> "What did I cook yesterday  ?"
+    """
+    bare = without_parts_of_times(text, times)
+    return bare if content(bare) else text
 
 
 def terms_of(text: str) -> str:
