@@ -299,8 +299,19 @@ def test_what_the_assistant_said_comes_first_in_a_large_memory_too(
         ("What did I tell you in our last conversation?", False),
         ("上次聊天里提到的那种面粉叫什么？", True),
         ("上次聊天我说的是哪种面粉？", False),
+        ("What was it you told me to bring?", True),
+        ("What did you have me do for my knee?", True),
+        ("Which of your tips was about salt?", True),
+        ("Which flour did u recommend?", True),
+        ("阳台上你让我种什么来着？", True),
+        ("你给我爸妈安排的是哪条线路？", True),
+        ("你当时怎么跟我解释发酵的？", True),
+        ("阳台 plants 你 recommend 了啥", True),
         ("What did I tell you about yeast?", False),
+        ("What did my sister tell you?", False),
         ("Can you recommend a cookbook?", False),
+        ("你能推荐一家餐厅吗？", False),
+        ("你知道我住哪吗？", False),
         ("推荐一本菜谱书给我", False),
         ("我跟你说过我住哪吗？", False),
     ],
@@ -308,6 +319,28 @@ def test_what_the_assistant_said_comes_first_in_a_large_memory_too(
 def test_who_is_asked_about(question: str, expected: bool) -> None:
     """The assistant, or the user."""
     assert read_question(question, datetime(2026, 3, 1, tzinfo=UTC)).of_assistant is expected
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("你推荐在阳台种什么？", "阳台朝北的话，可以种薄荷。"),
+        ("你说阳台该几天浇一次水？", "阳台上的花三天浇一次水就够。"),
+    ],
+)
+def test_what_may_ask_for_advice_asks_for_what_the_assistant_has_said_if_it_has(
+    question: str, text: str
+) -> None:
+    """It is Chinese that does not tell: its verbs have no tense."""
+    asked = read_question(question, START)
+    assert asked.perhaps and not asked.of_assistant
+    for told, first in ((text, "assistant"), ("窗帘选米色的吧。", "user")):
+        said = [
+            Message("user", "a", "u", "s", "user", "阳台上我想种点东西，几天浇一次水？", 1, 1),
+            Message("assistant", "a", "u", "s", "assistant", told, 1, 1),
+        ]
+        scores = judge(asked, Meant(), [Candidate(it, 0.5) for it in said], 200).scores
+        assert said[scores.argmax()].role == first
 
 
 TEXTS = st.lists(st.text(max_size=60), min_size=1, max_size=8)

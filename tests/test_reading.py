@@ -162,6 +162,29 @@ def test_question_words_and_pronouns_are_no_content() -> None:
     assert {"公司", "上班"} <= {*content("我在哪家公司上班？")}
 
 
+@pytest.mark.parametrize(
+    ("question", "detail", "words"),
+    [
+        ("What does my husband do for a living?", "job", {"husband", "job"}),
+        ("How does Pip make a living?", "job", {"pip", "job"}),
+        ("我老公靠什么吃饭？", "job", {"老公", "工作"}),
+        ("我爸是干啥的？", "job", {"爸", "工作"}),
+        ("What is my brother up to these days?", None, {"brother"}),
+        ("What does my flat look like?", None, {"flat"}),
+        ("阿树是怎么样的？", None, {"阿树"}),
+    ],
+)
+def test_idioms_only_say_what_is_asked_for(
+    question: str, detail: str | None, words: set[str]
+) -> None:
+    """A mouse that is live is no living."""
+    asked = read_question(question, NOW)
+    assert asked.details == ({detail} if detail else set())
+    longest = {word for word in asked.words if len(word) > 1 or words & {word}}
+    assert longest == words
+    assert not {"live", "吃", "饭"} & {*content(asked.terms)}
+
+
 def test_who_is_meant_by_whatever_word() -> None:
     assert people_of("my mum called") == people_of("我妈来电话了") == {"mother"}
     assert people_of("then I saw Mia") == {"@mia"}

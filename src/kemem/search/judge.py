@@ -10,7 +10,7 @@ by one more model, which other talk taught. `python -m bench.train_judge` learns
 import json
 import math
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -30,6 +30,7 @@ from kemem.search.features import (
     flags,
     mirrored,
     with_sources,
+    worth,
 )
 from kemem.search.fuse import VAGUE
 from kemem.search.order import order_features
@@ -47,6 +48,7 @@ K = 5  # of reciprocal rank
 STEEPNESS = 3  # how fast scores fall there
 ASKED = 2.0  # how much likelier a note is the answer whose topic is what the question asks for
 TELLS = 1.5  # the same of what the assistant said, where the question asks for that
+TOLD = 0.5  # the share of a question's words that the assistant must have said to be asked for it
 BEHIND = 0.1  # how much less than a later row that may have changed it
 ADVISES, NEAR = 12.0, 0.3  # how sure it is that a note matters to advice, and which may or not;
 LIMIT = 0.1  # how much nearer a limit of health is
@@ -75,6 +77,8 @@ def judge(
     question: Question, meant: Meant, candidates: Sequence[Candidate], among: int
 ) -> Judgement:
     """Judge candidates, which are the first of so many rows that meaning has ranked."""
+    if question.perhaps and _is_told(question, candidates):
+        question = replace(question, of_assistant=True, advice=None)
     vector = meant.topic
     weights = load_weights("hybrid" if vector is not None else "words")
     candidates = with_sources(candidates)
@@ -102,6 +106,17 @@ def judge(
         chance = min(chance, VAGUE)
     scores = np.maximum(chance * np.exp(values), _advising(question, meant, candidates))
     return Judgement(float(scores.max()), scores)
+
+
+def _is_told(question: Question, candidates: Sequence[Candidate]) -> bool:
+    """Whether the assistant has said something about what a question may ask it, or advice for."""
+    words = frozenset(question.words)
+    total = sum(map(worth, words))
+    for it in candidates:
+        shared = words & read(it.row.content).words if not it.by_person else set()
+        if any(worth(word) == 1 for word in shared) and sum(map(worth, shared)) > TOLD * total:
+            return True
+    return False
 
 
 def _features(

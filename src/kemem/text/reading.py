@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import cache, cached_property, lru_cache
 
 from kemem.text.advice import Advice, asked_advice, without_request
+from kemem.text.idioms import without_idioms, without_telling
 from kemem.text.lexicon import Lexicon, load
 from kemem.text.segment import STOP_WORDS, normalise, stem
 from kemem.text.when import TimePhrase, speaks_of_plans, time_phrases, without_parts_of_times
@@ -137,7 +138,8 @@ class Question:
     was: bool  # it speaks of what was: that may be over, or only be told of
     topics: frozenset[str] = frozenset()  # of notes that say what it asks for: user/works_at
     advice: Advice | None = None  # that it asks for
-    of_assistant: bool = False  # it asks for what the assistant has said: "did you recommend"
+    of_assistant: bool = False  # it asks for what the assistant has said: "did you recommend",
+    perhaps: bool = False  # or it may, and the candidates tell: 你推荐我吃什么
 
     @property
     def of_one_tense(self) -> bool:
@@ -163,10 +165,11 @@ def read_question(text: str, now: datetime) -> Question:
     topic = topic if content(topic) else text
     people, past, was = people_of(text), asks_for_past(text), shows(text, "was")
     of_assistant = shows(text, "of_assistant")
+    perhaps = not of_assistant and shows(text, "perhaps_of_assistant")
     question = Question(
         topic,
         terms_of(searched_words(text, times)),
-        tuple(dict.fromkeys(content(_WHICH_TIME.sub(" ", topic)) or content(topic))),
+        tuple(dict.fromkeys(_sought(topic, of_assistant or perhaps))),
         frozenset(name for name in (*ANSWERS, "whether") if shows(text, name)),
         frozenset(name for name in DETAILS if shows(text, name)),
         people,
@@ -178,6 +181,7 @@ def read_question(text: str, now: datetime) -> Question:
         before=before,
         topics=frozenset() if times or past or was else topics_of(text, people),
         of_assistant=of_assistant,
+        perhaps=perhaps,
     )
     # Advice for tonight, or on where to go, takes account of what was said at any time.
     advice = None if of_assistant else asked_advice(text)
@@ -187,6 +191,15 @@ def read_question(text: str, now: datetime) -> Question:
     topic = question.topic if len(question.topic) > _BRIEF else _asking_for(question.topic)
     terms = _asking_for(question.terms)
     return replace(question, topic=topic, terms=terms, advice=advice, times=(), answers=frozenset())
+
+
+def _sought(text: str, told: bool) -> list[str]:
+    """Words of what a question is about, without those that only tell what kind of answer it wants.
+
+    Nor has it those for telling, where it asks for what was `told`.  你让我种什么 -> 种
+    """
+    bare = _WHICH_TIME.sub(" ", without_idioms(text))
+    return content(without_telling(bare) if told else bare) or content(bare) or content(text)
 
 
 def _asking_for(text: str) -> str:
@@ -223,7 +236,7 @@ def searched_words(text: str, times: Sequence[TimePhrase]) -> str:
 
 def terms_of(text: str) -> str:
     """A text without the words that say nothing of its topic.  "我现在住哪里" -> "住" """
-    kept = _USED_TO.sub(" ", _lexicon().pattern("PRESENT").sub(" ", text))
+    kept = _USED_TO.sub(" ", _lexicon().pattern("PRESENT").sub(" ", without_idioms(text)))
     kept = _without("ZH_QUESTION", kept) if _HAN.search(kept) else kept
     return kept if content(kept) else text
 
