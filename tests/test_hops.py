@@ -8,7 +8,7 @@ import pytest
 from kemem import Memory
 from kemem.ports.request import SearchRequest, SearchResponse
 from kemem.testing import FakeClock, HashingEmbedder
-from kemem.text.naming import may_share_name, namings
+from kemem.text.naming import is_named, may_share_name, namings
 from kemem_conformance import RamStore
 
 FILL = {
@@ -199,6 +199,82 @@ def test_names_are_read_where_a_text_gives_them(text: str, names: set[str]) -> N
     assert all(may_share_name(text, it) for it in [*questions, *map(str.lower, questions)])
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "whose"),
+    [
+        ('Everybody calls my husband Tom "Bear" now', "Bear", ("my husband", "Tom")),
+        ("My landlady, whom everyone knows as Mama Rosa, rang", "Mama Rosa", ("my landlady", "")),
+        ("My boss wants to be called Ace", "Ace", ("my boss", "")),
+        ("My sister's nickname is Pebble", "Pebble", ("my sister", "")),
+        ("My mate Duncan, Dunc to his friends, rang", "Dunc", ("my mate", "Duncan")),
+        ("Our tutor Beatrix, or Bea, started", "Bea", ("our tutor", "Beatrix")),
+        ("Nobody calls my son anything but Zed", "Zed", ("my son", "")),
+        ("Mr Shaw, who we all call the Colonel, left", "Colonel", ("", "Mr Shaw")),
+        ("Dr Feld, a.k.a. the Butcher, signed", "Butcher", ("", "Dr Feld")),
+        ("People refer to it, and Ann goes by Sunny", "Sunny", ("", "Ann")),
+        ("She goes by Sunny", "Sunny", ("", "")),
+        ("现在大家都管我老公叫“大壮”", "大壮", ("我老公", "")),
+        ("我妹妹，大家喊她团子。", "团子", ("我妹妹", "")),
+        ("我表弟网名“夜雨”", "夜雨", ("我表弟", "")),
+        ("我爸被大家称为“老船长”", "老船长", ("我爸", "")),
+        ("我上司姓薛，我们背后叫他“薛霸”", "薛霸", ("我上司", "")),
+        ("同学们都称呼我导师为“老佛爷”", "老佛爷", ("我导师", "")),
+        ("我同学周凯，江湖绰号“神行”", "神行", ("我同学", "周凯")),
+        ("郝经理外号“元帅”", "元帅", ("", "郝经理")),
+        ("隔壁的何阿姨，小孩都管她叫“糖奶奶”", "糖奶奶", ("", "何阿姨")),
+        ("我们管李志宏叫“老李”", "老李", ("", "李志宏")),
+    ],
+)
+def test_whose_a_name_is_may_be_said_in_many_ways(
+    text: str, name: str, whose: tuple[str, str]
+) -> None:
+    """What the named one is to the speaker, and another name of theirs."""
+    thing, other = next((it.thing, it.bearer) for it in namings(text) if it.name == name)
+    assert (thing.text if thing else "", other) == whose
+
+
+@pytest.mark.parametrize(
+    ("naming", "told", "question"),
+    [
+        ("Mr Shaw, who we all call the Colonel, rang", "The Colonel keeps two ponies", "Mr Shaw"),
+        ("Mr Shaw, who we all call the Colonel, rang", "Mr Shaw keeps two ponies", "the Colonel"),
+        ('Everybody calls my husband Tom "Bear" now', "Tom keeps two ponies", "Bear"),
+        ('Everybody calls my husband Tom "Bear" now', "Bear keeps two ponies", "Tom"),
+        ("郝经理外号“元帅”", "元帅养了两匹马", "郝经理"),
+        ("郝经理外号“元帅”", "郝经理养了两匹马", "元帅"),
+        ("我闺蜜的英文名是Cindy", "Cindy养了两匹马", "我闺蜜"),
+    ],
+)
+def test_two_names_of_one_lead_to_each_other(
+    memory: Memory, naming: str, told: str, question: str
+) -> None:
+    language = "en" if question.isascii() else "zh"
+    asked = {"en": f"Which animals does {question} have?", "zh": f"{question}养了什么动物？"}
+    tell(memory, [naming, *FILL[language], told])
+    first, second, *_ = memory.search(asked[language], "u", explain=True)
+    assert [first.id, second.id] == [told, naming]
+    assert any(line.startswith("hop: ") for line in first.why)
+
+
+def test_a_name_that_is_a_common_word_has_its_capital(memory: Memory) -> None:
+    """Who cannot bear crowds is not Bear; who writes nothing large may mean either."""
+    texts = ['Everybody calls my husband "Bear" now', "I cannot bear heights", "Bear fears heights"]
+    tell(memory, [*texts, *FILL["en"]])
+    hits = memory.search("What is my husband afraid of?", "u", explain=True)
+    hops = {hit.id for hit in hits if any(line.startswith("hop: ") for line in hit.why)}
+    assert hops == {texts[2]}
+    assert is_named("Bear", "bear fears heights")
+
+
+def test_a_day_or_place_is_no_other_name(memory: Memory) -> None:
+    """What my boss does at Christmas is told of my boss."""
+    told = "My boss is retiring at Christmas"
+    tell(memory, ["My boss is nicknamed Thunder", *FILL["en"], told])
+    first = memory.search("When does Thunder retire?", "u", explain=True)[0]
+    assert first.id == told
+    assert any(line.startswith("hop: my boss") for line in first.why)
+
+
 def test_a_question_without_the_name_shares_none() -> None:
     assert not may_share_name("Kofi is my brother-in-law", "Where does Pip work?")
     assert not may_share_name("Kofi is my brother-in-law", "我姐夫在哪上班？")
@@ -261,6 +337,13 @@ DESCRIBED = [
         ["My mate Bo Shaw won the lottery", "Bo Shaw bought a caravan"],
         "What did the mate who won the lottery buy?",
     ),
+    (
+        ["Binnie and I shared a desk at school", "Binnie is moving to the Azores"],
+        "Where is my old school friend moving to?",
+    ),
+    (["我和表姐想开个网店", "表姐以前在药厂做质检"], "和我一起开店的人以前做什么工作？"),
+    (["财务部的老魏滑雪把腿摔断了", "老魏想去敦煌旅游"], "那个摔断腿的同事想去哪儿旅游？"),
+    (["我弟打电话来，说踢球把膝盖伤了", "我弟在青岛上班"], "膝盖受伤的那个人在哪里上班？"),
 ]
 
 

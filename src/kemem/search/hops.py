@@ -16,19 +16,17 @@ from kemem.errors import Unavailable
 from kemem.ports import Deps
 from kemem.ports.request import Key, SearchRequest, SearchResponse, Select, key_of
 from kemem.records import Micros, Row, Vector
+from kemem.search.described import Described, described, runs_of, tells
 from kemem.search.features import Candidate, Column, by_person, speaker_of, worth
 from kemem.search.roles import MOST, OTHERWISE, Role, certain, roles
 from kemem.search.understand import ParsedQuery, understand
-from kemem.text.described import Description, Subject, descriptions, subject_of
-from kemem.text.naming import institutions, is_named, namings, unnamed
+from kemem.text.described import descriptions
+from kemem.text.naming import bare, institutions, is_named, namings, renamed, unnamed
 from kemem.text.query import AllOf, Query, any_of
 from kemem.text.reading import Question, asks_for_past, content, people_of, read
-from kemem.text.segment import is_cjk, stem, tokens
 from kemem.text.things import SEVERAL
 
 _BEST = 12  # rows that may give a name
-_COVERED = 0.5  # which share of a description a row has at least,
-_LONG = 200  # and its characters at most
 _LED = 0.2  # what scores so much of whom is described comes before what describes them
 BEHIND = 0.99  # how far a row that gives a name scores of the best one that it leads to
 _OWNER = re.compile(
@@ -50,6 +48,7 @@ class Alias:
     people: frozenset[str]
     said: str  # what gives the name,
     given_by: Key  # and in which row
+    other: str = ""  # the name in whose place it stands: Tom, of Tom whom all call Bear
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -62,35 +61,9 @@ class Alias:
 
     def speaks_of(self, text: str) -> bool:
         """Whether a text says itself what the name stands for."""
-        return bool(self.people & people_of(text)) or _tells(self.words & read(text).words)
-
-
-@dataclass(frozen=True, slots=True)
-class Described:
-    """Whom a question describes: Kaya for "the friend who moved to Oslo"."""
-
-    subject: Subject
-    words: frozenset[str]
-    said: str  # what tells so,
-    given_by: Key  # and in which row
-
-    @property
-    def name(self) -> str:
-        """What is asked about in the place of the description."""
-        return self.subject.text
-
-    @property
-    def terms(self) -> tuple[str, ...]:
-        """What a row has that the hop may lead to."""
-        return self.subject.names
-
-    def leads_to(self, row: Row) -> bool:
-        """Whether a row uses one of the names."""
-        return any(is_named(it, row.content) for it in self.terms)
-
-    def speaks_of(self, text: str) -> bool:
-        """Whether a text tells what describes it."""
-        return _tells(self.words & read(text).words)
+        if self.other:
+            return is_named(self.other, text)
+        return bool(self.people & people_of(text)) or tells(self.words & read(text).words)
 
 
 Link = Alias | Role | Described
@@ -135,7 +108,7 @@ def _by_name(query: ParsedQuery, rows: Sequence[Row], now: Micros) -> Iterator[H
     if plain is None:
         return
     for alias in aliases(plain, rows):
-        text = renamed(query.whole.text, alias)
+        text = in_its_place(alias, query.whole.text)
         other = understand(text, now) if text else None
         if other and (question := other.question):
             # "First" and "old" tell which one has the name; that one is asked about as of now.
@@ -159,39 +132,17 @@ def _by_description(query: ParsedQuery, rows: Sequence[Row], now: Micros) -> Ite
     if query.question is None or query.question.advice:
         return
     for it in descriptions(text)[::-1]:  # the places of those before stay as they are
-        if found := _described(it, rows):
+        if found := described(it, rows):
             link, end = found
             text = f"{text[: it.start]}{link.name} {text[end:]}"
             links.append(link)
     other = understand(text, now) if links else None
     if other and other.question:
-        past, original = query.question.past, query.question.original
+        # "Old" in "my old school friend" tells who is meant.
+        inside = asks_for_past(query.whole.text) and not other.question.past
+        past = query.question.past and not inside
+        original = query.question.original and past
         yield Hop(tuple(links), other, replace(other.question, past=past, original=original))
-
-
-def _described(it: Description, rows: Sequence[Row]) -> tuple[Described, int] | None:
-    """Whom rows tell of what a question describes, and where that ends; None if it may be two."""
-    best, most, subjects = None, 0.0, set[str]()
-    for row in filter(by_person, rows):
-        subject = subject_of(row.content) if len(row.content) <= _LONG else None
-        if subject is None or it.is_person not in (None, subject.is_person):
-            continue
-        own = read(row.content).words
-        said, end = it.said, it.end
-        if it.open:  # as far as the row says so
-            shared = [run for run in _runs(said, own) if run[1] - run[0] > 1]
-            said = said[: shared[-1][1]] if shared else ""
-            end = it.said_at + len(said)
-        words = frozenset(content(said))
-        known, all_words = sum(map(worth, words & own)), sum(map(worth, words))
-        is_named_there = any(is_named(name, it.said) for name in subject.names)
-        if is_named_there or known < most or known < _COVERED * all_words or not known:
-            continue
-        if known > most:
-            subjects.clear()
-            best, most = (Described(subject, words, row.content, key_of(row)), end), known
-        subjects.add(subject.text)
-    return best if len(subjects) == 1 else None
 
 
 def still_certain(hop: Hop, rows: Sequence[Row]) -> Hop | None:
@@ -210,7 +161,8 @@ def aliases(question: Question, rows: Sequence[Row]) -> tuple[Alias, ...]:
         return ()
     found: dict[str, Alias] = {}
     speakers = {*map(speaker_of, rows)}  # who is spoken to is not introduced
-    for alias in _given(filter(by_person, rows[:_BEST]), question):
+    best = [*filter(by_person, rows[:_BEST])]
+    for alias in (*_other_names(best, question.topic), *_given(best, question)):
         name = alias.name.casefold()
         if name not in speakers and _can_help(alias, question):
             found[name] = max(found.get(name, alias), alias, key=_weight)
@@ -218,11 +170,31 @@ def aliases(question: Question, rows: Sequence[Row]) -> tuple[Alias, ...]:
     return tuple(it for it in found.values() if _weight(it) == most)[:MOST]
 
 
+def _other_names(rows: Iterable[Row], text: str) -> Iterator[Alias]:
+    """Other names of whom a question names: the Colonel, for Mr Hargreaves, and the other way."""
+    for row in rows:
+        for it in namings(row.content):
+            bearer = it.bearer and bare(it.bearer)
+            if not bearer or is_named(it.name, text) == is_named(bearer, text):
+                continue
+            if is_named(bearer, text):
+                name, other = it.name, it.bearer
+            elif it.thing is None:  # else it is asked what it is to the speaker
+                name, other = it.bearer, it.name
+            else:
+                continue
+            yield Alias(
+                name, frozenset(content(other)), frozenset(), row.content, key_of(row), other
+            )
+
+
 def _can_help(alias: Alias, question: Question) -> bool:
     """Whether a question neither has a name nor asks for it.  "Who is my boss?" -> False"""
     asked, text = frozenset(question.words), question.topic
-    if is_named(alias.name, text) or _tells(asked & {*content(alias.name)}):
+    if is_named(alias.name, text) or tells(asked & {*content(alias.name)}):
         return False
+    if alias.other:
+        return bool(asked - alias.words or question.answers & OTHERWISE)
     if not (asked - alias.words or question.answers & OTHERWISE):
         return False
     which = {word for it in _WHICH.findall(text) for word in content(" ".join(it))}
@@ -250,44 +222,25 @@ def _given(rows: Iterable[Row], question: Question) -> Iterator[Alias]:
             if it.is_place:  # "the company of my first job"
                 words = words | places if places and words - places else frozenset()
                 people = frozenset()
-            if _tells(words - names) or (people and words):
+            if tells(words - names) or (people and words):
                 yield Alias(it.name, words, people, words_of, key_of(row))
                 break
 
 
-def _tells(words: frozenset[str]) -> bool:
-    return any(worth(word) == 1 for word in words)
-
-
-def renamed(text: str, alias: Alias) -> str | None:
+def in_its_place(alias: Alias, text: str) -> str | None:
     """A question with a name in it.  "Where does my cousin work?" -> "Where does Pip work?"
 
     None where its words do not name a thing there: "What has she painted?"
     """
+    if alias.other:
+        return renamed(text, alias.other, alias.name)
     things = [
         (end - start, owner.start(), end)
-        for start, end in _runs(text, alias.words)
+        for start, end in runs_of(text, alias.words)
         if (owner := _OWNER.search(text[:start]))
     ]
     _, start, end = max(things, default=(0, 0, 0))
     return f"{text[:start]}{alias.name}{text[end:]}" if end else None
-
-
-def _runs(text: str, words: frozenset[str]) -> list[tuple[int, int]]:
-    """Where words stand in a text, those side by side as one."""
-    runs: list[tuple[int, int]] = []
-    pieces = {it for word in words if is_cjk(word[0]) for it in word}
-    pieces |= {stem(it) for word in words if "-" in word for it in word.split("-")}
-    for token in tokens(text):
-        if token.text not in words | pieces:
-            continue
-        last = runs[-1][1] if runs else 0
-        pair, between = text[last - 1 : token.end], text[last : token.start]
-        if runs and (pair in words if is_cjk(token.text) else not between.strip(" -")):
-            runs[-1] = (runs[-1][0], token.end)
-        else:
-            runs.append((token.start, token.end))
-    return runs
 
 
 async def follow(

@@ -38,15 +38,17 @@ class Role:
     @property
     def terms(self) -> tuple[str, ...]:
         """What a row has that the hop may lead to."""
-        return self.thing.kinds
+        return (*self.thing.kinds, *filter(None, (self.naming.bearer,)))
 
     def leads_to(self, row: Row) -> bool:
         """Whether the same speaker tells of it in a row, and of no other such thing."""
         text, own = row.content, self.naming
-        others = (it for it in namings(text) if not _same_name(it, own))
+        others = (it for it in namings(text) if not (it.is_place or _same_name(it, own)))
         if any(kind in it.said for it in others for kind in self.thing.kinds):
             return False
-        return self.is_of(row) and tells_of(self.thing, text, own.full, self.exact)
+        if own.bearer and is_named(own.bearer, text):
+            return True
+        return self.is_of(row) and tells_of(self.thing, text, own.known, self.exact)
 
     def is_of(self, row: Row) -> bool:
         """Whether "my" means the same person in a row."""
@@ -72,9 +74,9 @@ def roles(query: ParsedQuery, rows: Sequence[Row]) -> tuple[Role, ...]:
             thing, name = it.thing, it.name.casefold()
             if thing is None or name in speakers or unnamed(it, text) is None:
                 continue
-            if not tells_of(thing, text, it.full):
+            if not tells_of(thing, text, it.known):
                 found.setdefault(name, Role(it, thing, speaker_of(row), key_of(row)))
-    asked = {*question.words} - {word for it in found.values() for word in content(it.naming.full)}
+    asked = {*question.words} - {word for it in found.values() for word in content(it.naming.known)}
     if not (asked or question.answers & OTHERWISE):
         return ()
     sure = filter(None, (certain(it, rows) for it in found.values()))
@@ -97,4 +99,4 @@ def certain(role: Role, rows: Sequence[Row]) -> Role | None:
 
 def _same_name(naming: Naming, other: Naming) -> bool:
     one, two = naming.full.casefold(), other.full.casefold()
-    return one in two or two in one or naming.name.casefold() == other.name.casefold()
+    return one in two or two in one or bool(naming.names & other.names)

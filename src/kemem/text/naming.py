@@ -12,15 +12,15 @@ from kemem.text.summary import sentences
 from kemem.text.things import Thing, thing_beside
 
 # What a name is given to stands right beside it, somewhere before it, or after it.
-_BESIDE = ("EN_NAMED", "EN_IS_NAMED", "EN_APPOSED", "ZH_NAMED", "ZH_IS_NAMED")
-_BEFORE = ("EN_NAMING", "EN_QUOTED", "ZH_NAMING")
+_BESIDE = ("EN_NAMED", "EN_IS_NAMED", "EN_APPOSED", "EN_BESIDE", "ZH_NAMED", "ZH_IS_NAMED")
+_BEFORE = ("EN_NAMING", "EN_QUOTED", "EN_REFERRED", "EN_SHORT", "EN_OR", "ZH_NAMING", "ZH_QUOTED")
 _AFTER = ("EN_NAME_IS", "EN_NAME_APPOSED", "ZH_NAME_IS")
 _PLACE = ("EN_AT", "ZH_AT")  # a company or a school, which is what it is to somebody
 _PATTERNS = (*_BESIDE, *_BEFORE, *_AFTER, *_PLACE)
 _A_TITLE = r"(?:Mrs?|Ms|Miss|Dr|Prof)\.? "
 _TITLE = re.compile(f"^{_A_TITLE}")
 # A name of an English sentence, but at its beginning.
-_LATER = re.compile(r""" (?:(?!I(?![\w-]))[A-Z]|["“'‘])""")
+_LATER = re.compile(r"""[ (](?:(?!I(?![\w-]))[A-Z]|["“'‘])""")
 _CAPITALISED = re.compile("[A-Z][a-z]*")
 _UNCAPITALISED = re.compile("\\s[\"“'‘]|[\u3400-\u9fff]")
 _CLAUSE = re.compile(r"[^,，;；:：]*")
@@ -36,7 +36,19 @@ class Naming(NamedTuple):
     before: str  # the sentence before: "The puppy is here. We named her Waffle."
     is_place: bool  # of a company, school …: "my first job was at Halden"
     full: str  # the name as it is given
-    thing: Thing | None  # what it stands for, where the speaker has it: "my cousin"
+    thing: Thing | None  # what it stands for, where the speaker has it: "my cousin",
+    bearer: str  # and another name beside it: Tom, whom everybody calls Bear
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names that it tells of, in lower case."""
+        given = (self.name, self.full, bare(self.bearer))
+        return frozenset(name.casefold() for name in given if name)
+
+    @property
+    def known(self) -> str:
+        """All names as they are given."""
+        return f"{self.full} {self.bearer}"
 
 
 @lru_cache(maxsize=8192)
@@ -45,7 +57,7 @@ def namings(text: str) -> tuple[Naming, ...]:
     if len(text) > _LONGEST:
         return ()
     found, before = list[Naming](), ""
-    for sentence in sentences(text):
+    for sentence in sentences(text.replace("a.k.a.", "aka")):
         own = [*_in_sentence(sentence)]
         found += (it._replace(before=before) for it in own if not _is_cut(it, own))
         before = sentence
@@ -60,7 +72,12 @@ def _in_sentence(sentence: str) -> Iterator[Naming]:
         for match in pattern.finditer(sentence):
             name = match["name"].strip("\"'“”‘’ ")
             first, *_ = name.split() or [""]
-            if len(name) < 2 or first in NAMELESS | _NO_NAMES or first.lower() in STOP_WORDS:
+            if (
+                len(name) < 2
+                or _TITLE.fullmatch(f"{name} ")
+                or first in NAMELESS | _NO_NAMES
+                or first.lower() in STOP_WORDS
+            ):
                 continue
             if kind == "ZH_NAMED":  # how long the name is cannot be seen: 李芳退休 may go on
                 name = name[:2]
@@ -74,8 +91,8 @@ def _in_sentence(sentence: str) -> Iterator[Naming]:
                 said = sentence[match.start("name") : rest.end() if rest else None]
             # 我妈高中毕业 names nobody 高中.
             sure = kind not in _PLACE and (kind != "ZH_NAMED" or name[0] in "小老阿")
-            thing = thing_beside(sentence, *match.span("name")) if sure else None
-            yield Naming(_short(name), said, "", kind in _PLACE, name, thing)
+            thing, bearer = thing_beside(sentence, *match.span("name")) if sure else (None, "")
+            yield Naming(bare(name), said, "", kind in _PLACE, name, thing, bearer)
 
 
 def _is_cut(naming: Naming, others: Sequence[Naming]) -> bool:
@@ -84,8 +101,8 @@ def _is_cut(naming: Naming, others: Sequence[Naming]) -> bool:
     return not name.isascii() and any(it.full != name and it.full.startswith(name) for it in others)
 
 
-def _short(name: str) -> str:
-    """A name as it may be said later.  "Mr Okafor" -> Okafor, 沈若溪 -> 若溪"""
+def bare(name: str) -> str:
+    """A name as it may be said later, without title and surname.  "Mr Okafor" -> Okafor"""
     full = _lexicon().pattern("ZH_FULL_NAME").fullmatch(name)
     return name[1:] if full else _TITLE.sub("", name)
 
@@ -108,8 +125,12 @@ def _capitalised(text: str) -> frozenset[str]:
 
 
 def is_named(name: str, text: str) -> bool:
-    """Whether a text uses a name.  "Pip" ~ "Pip's job" -> True; ~ "a pipe" -> False"""
-    return _name_pattern(name).search(text) is not None
+    """Whether a text uses a name.  "Pip" ~ "Pip's job" -> True; ~ "a pipe" -> False
+
+    A Latin name has its capital, where the text has any: who cannot bear crowds is not Bear.
+    """
+    any_case = name.islower() or text.islower()
+    return _name_pattern(name, any_case).search(text) is not None
 
 
 def unnamed(naming: Naming, text: str) -> str | None:
@@ -117,21 +138,38 @@ def unnamed(naming: Naming, text: str) -> str | None:
 
     None where it does not use the name: "a pip", and of 李志宏 孙志宏.
     """
-    name, thing = naming.full, naming.thing
+    if naming.thing is None:
+        return None
+    instead = naming.thing.text
+    if naming.bearer and instead.isascii():
+        instead = f"{instead} {naming.bearer}"
+    return renamed(text, naming.full, instead)
+
+
+def renamed(text: str, name: str, other: str) -> str | None:
+    """A text with another name in the place of one.  "Mr Shaw's wife" -> "the Colonel's wife"
+
+    None where it does not use the name.
+    """
     if name.isascii():
-        pattern = rf"\b(?:{_A_TITLE})?(?:{re.escape(name)}|{re.escape(naming.name)})\b"
-        flags = re.IGNORECASE if text.islower() else 0
+        pattern = _whole(rf"(?:{_A_TITLE})?(?:{re.escape(name)}|{re.escape(bare(name))})")
     else:
         surnames = _lexicon().lines["ZH_SURNAMES"].text
-        pattern, flags = f"{name}|(?<!{surnames}){naming.name}", 0
-    changed, count = re.subn(pattern, thing.text, text, flags=flags) if thing else ("", 0)
+        pattern = f"{re.escape(name)}|(?<!{surnames}){re.escape(bare(name))}"
+    changed, count = re.subn(pattern, other, text, flags=re.IGNORECASE if text.islower() else 0)
     return changed if count else None
 
 
 @lru_cache(maxsize=256)
-def _name_pattern(name: str) -> re.Pattern[str]:
-    border = r"\b" if name.isascii() else ""
-    return re.compile(border + re.escape(name) + border, re.IGNORECASE)
+def _name_pattern(name: str, any_case: bool) -> re.Pattern[str]:
+    whole = re.escape(name) if any_case else f"{re.escape(name[0])}(?i:{re.escape(name[1:])})"
+    flags = re.IGNORECASE if any_case else 0
+    return re.compile(_whole(whole) if name.isascii() else whole, flags)
+
+
+def _whole(pattern: str) -> str:
+    """A pattern of Latin letters that others of them stand on no side of; Chinese ones may."""
+    return rf"(?<![A-Za-z0-9_]){pattern}(?![A-Za-z0-9_])"
 
 
 def institutions(text: str) -> str:

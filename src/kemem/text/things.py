@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from kemem.text.lexicon import Lexicon, load
-from kemem.text.reading import NAMELESS
+from kemem.text.reading import NAMELESS, of_scripts
 from kemem.text.segment import is_cjk
 
 # Those of whom one has several: "my friend" may be another than "my oldest pal".
@@ -51,23 +51,35 @@ class Thing:
         return _roles(is_cjk(self.kind[0])).get(self.kind) in SEVERAL
 
 
-def thing_beside(sentence: str, start: int, end: int) -> Thing | None:
-    """What the name at a place is to the speaker.  "Pip is my cousin" -> my cousin"""
+def thing_beside(sentence: str, start: int, end: int) -> tuple[Thing | None, str]:
+    """What the name at a place is to the speaker, and the other name that it stands beside.
+
+    "Pip is my cousin" -> my cousin; "my boss Ann goes by Pip" -> my boss, Ann
+    """
     before, after = sentence[:start], sentence[end:]
     if _AND.match(after) or " and " in sentence[start:end]:  # "my kids Mia and Tom"
-        return None
-    for language, thing in (("EN", _english), ("ZH", _chinese)):
+        return None, ""
+    for language in of_scripts(sentence, ("EN", "ZH")):
+        thing = _english if language == "EN" else _chinese
         match = _lexicon().pattern(f"{language}_THING_BEFORE").search(before)
-        match = match or _lexicon().pattern(f"{language}_THING_AFTER").search(after)
-        if match:
-            return thing(match)
-    return None
+        if match and _lexicon().pattern("ZH_OTHER").fullmatch(match["thing"]):
+            return None, match["thing"]  # 我们管李志宏叫老李
+        named = _lexicon().pattern(f"{language}_NAME_BEFORE").search(before)
+        if match and not (named and match["thing"].lower().startswith("the ")):
+            return thing(match), match["bearer"] or ""
+        if match := _lexicon().pattern(f"{language}_THING_AFTER").search(after):
+            return thing(match), ""
+        if named:
+            return None, named["bearer"] or named["object"]
+    return None, ""
 
 
 def _english(match: re.Match[str]) -> Thing | None:
-    owner, *more, kind = match["thing"].lower().split()
+    owner, *words = match["thing"].lower().split()
     if owner == "the" and not _lexicon().pattern("EN_CALLED").search(match.string):
         return None  # "the winner is Pip"
+    people = [at for at, word in enumerate(words) if word in _roles(chinese=False)]
+    *more, kind = words[: people[-1] + 1] if people else words  # "my boss got", before a name
     return Thing(owner if owner in ("our", "the") else "my", kind, " ".join(more))
 
 
