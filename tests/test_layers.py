@@ -69,7 +69,7 @@ FLOORS = 10
 
 # In a room of stages only the recipes, and the package that shows them, know the stages.
 RECIPES = {"search": {"__init__", "pages", "recipe"}}
-HELPERS = {"search": {"understand", "features", "attention", "order", "roles"}}
+HELPERS = {"search": {"understand", "features", "attention", "order", "roles", "described"}}
 
 # One picks backends, the others must start fast.
 LAZY_MODULES = {
