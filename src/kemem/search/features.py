@@ -119,11 +119,9 @@ def features(
     person = flags([it.by_person for it in candidates])
     asked = flags([_answers_question(it) for it in candidates])
     columns = _by_signals(np.array([it.score for it in candidates]))
-    columns |= _by_words(question, speakers, readings, contexts)
-    columns |= _by_vectors(vector, candidates)
+    columns |= _by_words(question, speakers, readings, contexts) | _by_vectors(vector, candidates)
     columns |= _by_people(question, candidates, speakers, readings, contexts)
-    columns |= _by_time(question, candidates)
-    columns |= _by_form(question, readings)
+    columns |= _by_time(question, candidates) | _by_form(question, readings)
     coverage, context = columns["coverage"], columns["context_coverage"]
     similar, before = columns["similarity_z"], columns["similarity_before"]
     asks, words = columns["asks"], columns["length"]
@@ -399,5 +397,4 @@ def _by_form(question: Question, readings: Sequence[Reading]) -> Features:
         columns[f"able_{kind}"] = flags([kind in it.answers for it in readings])
     for kind in question.details:
         columns[f"able_{kind}"] = flags([it.tells(kind) for it in readings])
-    asked = np.ones(len(readings))
-    return columns | {f"wants_{kind}": asked for kind in (*wanted, *question.details)}
+    return columns | {f"wants_{it}": np.ones(len(readings)) for it in wanted | question.details}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kemem.ports.request import Key
 from kemem.records import Match
 from kemem.records.times import to_datetime
-from kemem.search.understand import ParsedQuery
+from kemem.search.understand import VAGUE, ParsedQuery
 from kemem.text.when import as_of
 
 # Measured on eight sets: equal weights lose 4 points of recall on LoCoMo, where the vectors are
@@ -36,8 +36,7 @@ LEAST, LONGEST = 0.05, 64
 ALONE, MANY = 0.5, 50  # among few rows less is enough: chance brings the best of many nearer
 _ROUNDING = 2e-6  # values closer than this can be equal
 STEEPNESS = 6  # a text that is the question itself scores 0.95 or more
-VAGUE = 0.25  # what scores most where nothing is said that it could be about,
-NEWEST = 0.5  # and what was said last, where one only goes on
+NEWEST = 0.5  # what was said last scores this at most, where one only goes on
 
 
 class SignalHits(NamedTuple):
@@ -86,16 +85,7 @@ def fuse(
     for hop in signals.hops:
         for key, value in _values(hop, weight, rows, signals.depth).items():
             values[key] = max(values.get(key, 0.0), value)
-    for match, _ in signals.linked:
-        value = values.get(key := match[:3], 0.0)
-        rows.setdefault(key, match)
-        values[key] = value + LINKED * match.score * (1 - value)
-    for match in signals.of_topics:
-        rows.setdefault(key := match[:3], match)
-        values[key] = max(values.get(key, 0.0), LINKED * match.score)
-    for match in signals.in_time:  # candidates, whatever words they have
-        rows.setdefault(key := match[:3], match)
-        values.setdefault(key, LEAST * match.score)
+    _add_others(signals, values, rows)
     worths, in_time = dict(values), _in_time(rows, query)
     for key in in_time:
         values[key] += IN_TIME * (1 - values[key])
@@ -120,16 +110,18 @@ def fuse(
         _add_reasons(reasons, Signals(SignalHits(), 0) if query.is_bare else signals, in_time)
         if query.continues:
             reasons = {key: [*why, "continues"] for key, why in reasons.items()}
-    if query.is_bare:
-        scores = [NEWEST * worth for worth in rising]
-    else:
-        odds = ((worth / half) ** STEEPNESS for worth in rising)
-        highest = VAGUE if query.is_polite else 1.0
-        scores = [highest * each / (1 + each) for each in odds]
     return [
         (Match(*key, rows[key].ts, round(score, 6)), tuple(why))
-        for (key, why), score in zip(reasons.items(), scores, strict=False)
+        for (key, why), score in zip(reasons.items(), _scores(rising, half, query), strict=False)
     ]
+
+
+def _scores(worths: Sequence[float], half: float, query: ParsedQuery) -> list[float]:
+    """Scores of rows by what they are worth, of which `half` scores 0.5."""
+    if query.is_bare:
+        return [NEWEST * worth for worth in worths]
+    odds = ((worth / half) ** STEEPNESS for worth in worths)
+    return [(VAGUE if query.is_polite else 1.0) * each / (1 + each) for each in odds]
 
 
 def _with_nearest(order: Sequence[Key], near: Set[Key], judged: int) -> list[Key]:
@@ -140,6 +132,20 @@ def _with_nearest(order: Sequence[Key], near: Set[Key], judged: int) -> list[Key
     moved = {*later, *spare}
     first = [key for key in order[:judged] if key not in moved]
     return [*first, *later, *spare, *(key for key in order[judged:] if key not in moved)]
+
+
+def _add_others(signals: Signals, values: dict[Key, float], rows: dict[Key, Match]) -> None:
+    """Add rows that neither words nor vectors need to rank; collect them in `rows`, too."""
+    for match, _ in signals.linked:
+        value = values.get(key := match[:3], 0.0)
+        rows.setdefault(key, match)
+        values[key] = value + LINKED * match.score * (1 - value)
+    for match in signals.of_topics:
+        rows.setdefault(key := match[:3], match)
+        values[key] = max(values.get(key, 0.0), LINKED * match.score)
+    for match in signals.in_time:  # candidates, whatever words they have
+        rows.setdefault(key := match[:3], match)
+        values.setdefault(key, LEAST * match.score)
 
 
 def _values(

@@ -32,8 +32,8 @@ from kemem.search.features import (
     with_sources,
     worth,
 )
-from kemem.search.fuse import VAGUE
 from kemem.search.order import order_features
+from kemem.search.understand import VAGUE
 from kemem.text.advice import ADVISING
 from kemem.text.query import Mask
 from kemem.text.reading import Question, content, people_of, read, tells_what_was

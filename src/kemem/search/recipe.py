@@ -90,14 +90,12 @@ async def search(
     past = past or is_about_past(asked, now, query.times)
     where = replace(where, valid_at=None if past else where.valid_at or now)
     depth = max(most * _DEPTH, MAX_PAGE if count else _LEAST)
-    reranker, asks = deps.reranker, query.question is not None
-    if query.is_bare or not reranked:
-        reranker = None
-    least = threshold if reranker is None and not asks else 0.0
+    judged = JUDGED if query.question else 0
+    reranker = deps.reranker if reranked and not query.is_bare else None
+    least = threshold if reranker is None and not judged else 0.0
     ranked: list[tuple[Match, tuple[str, ...]]] = []
 
     def select(signals: Signals) -> list[Match]:
-        judged = JUDGED if asks else 0
         size = max(most * (_SPARE if where.kinds & NOTES else 1), judged)
         best = fuse(signals, query, None if count else size, explain, judged)
         ranked[:] = [(match, why) for match, why in best if match.score >= least]

@@ -35,6 +35,7 @@ from kemem.text.when import TimePhrase, speaks_of_plans, time_phrases
 
 Mode = Literal["hybrid", "lexical", "semantic"]  # the signals to use: all, words, vectors
 
+VAGUE = 0.25  # what scores most where nothing is said that it could be about
 MAX_NAMES = 300
 MAX_KEYWORDS = 20
 MAX_PARTS = 3

@@ -62,9 +62,8 @@ class Continuation:
         last = np.full(self._size, np.iinfo(np.int64).min)
         np.maximum.at(last, sessions, self.times[rows])
         last = np.where(sessions < 0, self.times[rows], last[sessions])
-        worth = FADES / (FADES + np.maximum(self.sent - last, 0))
-        worth *= np.where(self._in_sight(rows), _SEEN, np.where(sessions < 0, _APART, 1.0))
-        return np.round(worth, 9)
+        kept = np.where(self._in_sight(rows), _SEEN, np.where(sessions < 0, _APART, 1.0))
+        return np.asarray(np.round(kept * FADES / (FADES + np.maximum(self.sent - last, 0)), 9))
 
     @property
     def _size(self) -> int:

@@ -194,10 +194,7 @@ def read_question(text: str, now: datetime) -> Question:
 
 
 def _sought(text: str, told: bool) -> list[str]:
-    """Words of what a question is about, without those that only tell what kind of answer it wants.
-
-    Nor has it those for telling, where it asks for what was `told`.  你让我种什么 -> 种
-    """
+    """Words of what a question is about, none for telling if it asks what was `told`."""
     bare = _WHICH_TIME.sub(" ", without_idioms(text))
     return content(without_telling(bare) if told else bare) or content(bare) or content(text)
 
@@ -226,10 +223,7 @@ def asks_for_past(text: str) -> bool:
 
 
 def searched_words(text: str, times: Sequence[TimePhrase]) -> str:
-    """A text as its words are searched: "evening" finds no other evenings, unless it is alone.
-
-    "What did I cook yesterday evening?" -> "What did I cook yesterday  ?"
-    """
+    """A text as its words are searched.  "dinner yesterday evening" -> "dinner yesterday  " """
     bare = without_parts_of_times(text, times)
     return bare if content(bare) else text
 
