@@ -103,8 +103,7 @@ async def search(
 
     found = await _gather(query, where, depth, now, deps, select)
     hops, response = await _second_hop(query, found, [it for it, _ in ranked], select, now, deps)
-    if past:
-        response = replace(response, rows=unexpired(response.rows, now))
+    response = replace(response, rows=unexpired(response.rows, now)) if past else response
 
     def finish(hits: Sequence[Hit]) -> tuple[int, list[Hit]]:
         hits = hits if past else _true_first(hits, query, response, asked, now)
