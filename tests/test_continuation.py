@@ -45,6 +45,8 @@ MINUTE = 60_000_000
         "The plumber cancelled on us again. Can you move things around?",
         "The plumber is ill again, can you move the tiling?",
         "ok, and next?",
+        "Back to the hives. What do I have to do now?",
+        "今天回到露台，该做什么了？",
         "Back to the radio play",
         "我回来了，接下来干嘛？",
         "下一步做什么",
@@ -104,7 +106,9 @@ def test_what_looks_for_something_does_not_go_on(text: str) -> None:
         ("I'm back at the attic. What's next?", "the attic"),
         ("Let's go on with the attic.", "the attic"),
         ("What's the next step for the attic?", "for the attic"),
+        ("Back to the attic, what should I do now?", "the attic,"),
         ("阁楼接下来做什么？", "阁楼"),
+        ("回到阁楼，该做什么了？", "回到阁楼，"),
         ("继续上次的阁楼", "阁楼"),
         # Nothing else is said, or it is a word like another.
         ("I'm back. What's next?", "I'm back. What's next"),
