@@ -71,6 +71,18 @@ def test_a_record_reads_well(record: object, shown: str) -> None:
     assert repr(record) == shown
 
 
+@each(
+    "item",
+    [Item(note("I don't eat meat")), Item(message("茶")), Hit(message("茶"), 0.5, ended=NOW)],
+)
+def test_what_is_shown_of_an_item_is_there_by_that_name(item: Item) -> None:
+    shown = re.findall(r"(\w+)=('[^']*'|None)", repr(item))
+    assert len(shown) >= 4
+    for name, value in shown:
+        assert repr(getattr(item, name)) == value
+    assert item.session_id == "s"
+
+
 @each("text", ["长" * 5000, "long " * 1000])
 def test_long_texts_and_lists_are_cut(text: str) -> None:
     for record in (message(text), note(text), Item(note(text)), message("x", metadata={"a": text})):

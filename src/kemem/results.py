@@ -109,6 +109,19 @@ class Item(MemorySchema):
         return self.row.metadata
 
     @property
+    def user_id(self) -> str | None:
+        return self.row.user_id or None
+
+    @property
+    def session_id(self) -> str | None:
+        return self.row.session_id
+
+    @property
+    def event_time(self) -> str:
+        """When it was said, or when what it tells happens, as RFC 3339."""
+        return to_rfc3339(self.row.ts)
+
+    @property
     def keywords(self) -> tuple[str, ...]:
         return self.row.keywords if isinstance(self.row, Note) else ()
 
@@ -150,10 +163,9 @@ class Item(MemorySchema):
 
     def _shown(self) -> str:
         """What its repr says of a row."""
-        row = self.row
         return (
-            f"id={row.id!r}, kind={row.kind!r}, memory={short(row.content)}, "
-            f"user_id={row.user_id or None!r}, event_time='{to_rfc3339(row.ts)}'"
+            f"id={self.id!r}, kind={self.kind!r}, memory={short(self.memory)}, "
+            f"user_id={self.user_id!r}, event_time='{self.event_time}'"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -178,6 +190,11 @@ class Hit(Item):
     in_reply_to: str = ""  # of a short answer: the assistant's question before it
 
     @property
+    def valid_until(self) -> str | None:
+        """When it ceased to be true, as RFC 3339."""
+        return None if self.ended is None else to_rfc3339(self.ended)
+
+    @property
     def text(self) -> str:
         """The text after the question that it answers, and until when it was true."""
         asked = f"assistant: {self.in_reply_to} user: " if self.in_reply_to else ""
@@ -191,7 +208,7 @@ class Hit(Item):
         """
         marks: dict[str, Any] = {"in_reply_to": self.in_reply_to} if self.in_reply_to else {}
         if self.ended is not None:
-            marks |= {"valid_until": to_rfc3339(self.ended), "superseded_by": self.superseded_by}
+            marks |= {"valid_until": self.valid_until, "superseded_by": self.superseded_by}
         return marks
 
     def __str__(self) -> str:
