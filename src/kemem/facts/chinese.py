@@ -40,9 +40,10 @@ class Chinese(Reader):
             self.discourse.subject = said_of or self.discourse.subject
             of_thing = of_thing or self.pattern("OF_THING").match(clause) is not None
             bare = without_times(clause)
-            other = self.pattern("OTHER").match(bare) or self.pattern("PRONOUN").match(bare)
-            if opens := other or reading:
-                of_other = said_of is None and opens is not reading
+            other = self.names_other(bare, said_of)
+            opens = other or (reading and (said_of or not self.is_subjectless(bare)))
+            if opens:
+                of_other = other
             note = self.text(clause, reading) if reading else self.third_person(clause)
             introduction = "" if opens else self.discourse.introduced
             if self.introduces(bare, said_of):
@@ -54,6 +55,22 @@ class Chinese(Reader):
             parts.append(Part(clause, note, tuple(new), subject, stands, introduction=introduction))
             self.mention(clause, new)
         return parts
+
+    def names_other(self, clause: str, about: Subject | None) -> bool:
+        """Whether a clause speaks of somebody of whom rules know nothing: 前房东卖了房子
+
+        What is neither without a subject nor of something of the speaker's is taken for somebody.
+        """
+        if self.pattern("MY_OTHER").match(clause):
+            return about is None or about.topic == self.me.topic
+        others = ("OTHER", "PRONOUN", "HEARSAY")
+        if any(self.pattern(it).match(clause) for it in others):
+            return about is None or about.topic == self.me.topic
+        return about is None and not self.is_subjectless(clause)
+
+    def is_subjectless(self, clause: str) -> bool:
+        """Whether a clause names no subject, or something of the speaker's.  房子卖了, 辞职了"""
+        return self.pattern("SUBJECTLESS").match(clause) is not None
 
     def introduces(self, clause: str, about: Subject | None) -> bool:
         """Whether a clause introduces somebody of whom rules know nothing else.  有个老顾客"""
