@@ -18,7 +18,8 @@ class Chinese(Reader):
         parts: list[Part] = []
         about: Subject | None = None
         of_thing = False  # the clause before speaks of something that is not the speaker
-        of_other = bool(self.discourse.introduced)  # or of somebody else: rules do not know whom
+        # Or of somebody else: rules do not know whom.
+        of_other = bool(self.discourse.introduced) or self.discourse.other
         for clause, silent in self.clauses(sentence):
             new: list[Statement] = []
             if silent:
@@ -40,10 +41,9 @@ class Chinese(Reader):
             self.discourse.subject = said_of or self.discourse.subject
             of_thing = of_thing or self.pattern("OF_THING").match(clause) is not None
             bare = without_times(clause)
-            other = self.names_other(bare, said_of)
-            opens = other or (reading and (said_of or not self.is_subjectless(bare)))
-            if opens:
-                of_other = other
+            somebody = self.names_other(bare, said_of)
+            if opens := somebody or said_of or not self.is_subjectless(bare):
+                of_other, self.discourse.other = somebody or said_of is None, somebody
             note = self.text(clause, reading) if reading else self.third_person(clause)
             introduction = "" if opens else self.discourse.introduced
             if self.introduces(bare, said_of):
@@ -57,20 +57,18 @@ class Chinese(Reader):
         return parts
 
     def names_other(self, clause: str, about: Subject | None) -> bool:
-        """Whether a clause speaks of somebody of whom rules know nothing: 前房东卖了房子
-
-        What is neither without a subject nor of something of the speaker's is taken for somebody.
-        """
-        if self.pattern("MY_OTHER").match(clause):
-            return about is None or about.topic == self.me.topic
-        others = ("OTHER", "PRONOUN", "HEARSAY")
-        if any(self.pattern(it).match(clause) for it in others):
-            return about is None or about.topic == self.me.topic
-        return about is None and not self.is_subjectless(clause)
+        """Whether a clause speaks of somebody of whom rules know nothing.  听说陈老师不干了"""
+        own = about is None or about.topic == self.me.topic
+        others = ("OTHER", "PRONOUN", "HEARSAY", "MY_OTHER", "STRANGER")
+        return own and any(self.pattern(it).match(clause) for it in others)
 
     def is_subjectless(self, clause: str) -> bool:
-        """Whether a clause names no subject, or something of the speaker's.  房子卖了, 辞职了"""
-        return self.pattern("SUBJECTLESS").match(clause) is not None
+        """Whether a clause has no subject, or something of the speaker's: 辞职了, 房子卖了
+
+        Any other clause is taken for one of somebody else: better silent than wrong.
+        """
+        to_them = self.pattern("ORDER").match(clause) or re.search("[你您]", clause)
+        return bool(to_them or self.pattern("SUBJECTLESS").match(clause))
 
     def introduces(self, clause: str, about: Subject | None) -> bool:
         """Whether a clause introduces somebody of whom rules know nothing else.  有个老顾客"""

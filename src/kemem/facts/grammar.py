@@ -97,6 +97,7 @@ class Discourse:
     people: set[str] = field(default_factory=set)  # their names
     subject: Subject | None = None  # of the sentence before, in this message
     introduced: str = ""  # who came up as somebody new, and is spoken of: 有个老顾客
+    other: bool = False  # somebody of whom rules know nothing is spoken of: 前房东
     _pronouns: dict[str, Subject | None] = field(default_factory=dict)  # in this message
     _before: dict[str, Subject | None] = field(default_factory=dict)  # in the one before
 
@@ -120,7 +121,7 @@ class Discourse:
     def next_message(self) -> None:
         """A new message: pronouns reach one message back."""
         self._before, self._pronouns, self.subject = self._pronouns, {}, None
-        self.introduced = ""
+        self.introduced, self.other = "", False
 
     def resolve(self, pronoun: str) -> Subject | None:
         """Whom he, she, it or they means; None where that is not clear."""

@@ -86,23 +86,50 @@ class _English(Reader):
             asked = part.endswith("?") or (sentence.asks and at == len(parts))
             if clause != part and (latest := self.discourse.latest()):
                 subject = latest.label
-            elif idle is None and (match := self.pattern("SUBJECT").match(without_times(part))):
-                subject = match.group()
+            elif (
+                idle is None and (who := self.subject_of(without_times(part), subject)) is not None
+            ):
+                subject = who
+                self.discourse.other = self.pattern("SOMEBODY").search(who) is not None
             elif question.match(part) and not (subject and dropped.match(part)):
                 asked = True
             if asked:
                 clause = clause.rstrip("?")
             elif subject and dropped.match(clause):
                 clause = f"{subject} {clause}"
+            elif subject not in ("", "I", "i") and self.pattern("GOING_ON").match(clause):
+                several = " and " in subject or subject in ("We", "we", "They", "they")
+                clause = f"{subject} {'are' if several else 'is'} {clause}"
             elif at > 1 and self.pattern("PROFILE").fullmatch(parts[0]) and clause[:1].islower():
                 clause = f"{self.me.label} {clause}"
-            elif subject in ("I", "i") or (at == 1 and not self.discourse.latest()):
+            elif subject in ("I", "i") or (at == 1 and self.is_alone()):
                 clause = self.with_subject(clause)
             if clause:
                 if self.pattern("TAKEN_BACK").match(part):
                     idle = self.pattern("RIGHTED").search(", ".join(parts[at:]))
                 yield clause, bool(doubt or supposed or doubtful or asked or idle)
             supposed = supposed or bool(doubtful and doubtful.start() < 3)  # and what follows
+
+    def subject_of(self, clause: str, before: str) -> str | None:
+        """Whom the next clause means if it names nobody: "" for somebody unclear, None as before.
+
+        "My old landlord sold the house" -> "My old landlord"; "The lease is up" -> "I"
+        """
+        if heard := self.pattern("HEARSAY").match(clause):
+            return self.subject_of(clause[heard.end() :], "") or ""
+        if match := self.pattern("WHOLE_SUBJECT").match(clause):
+            whole = match.group()
+            own = self.pattern("OWN_THING").fullmatch(whole) is not None
+            return (before or "I") if own else whole[0].upper() + whole[1:]
+        if match := self.pattern("SUBJECT").match(clause):
+            return match.group()
+        asks = self.pattern("QUESTION").match(clause)
+        opens = not before and not asks and self.is_alone() and self.with_subject(clause) != clause
+        return "I" if opens else None
+
+    def is_alone(self) -> bool:
+        """Whether nobody but the speaker came up, who could be meant where nobody is named."""
+        return not (self.discourse.latest() or self.discourse.other)
 
     def with_subject(self, clause: str) -> str:
         """A clause with the "I" that it leaves out.  "moved to Rome" -> "I moved to Rome" """
