@@ -109,6 +109,14 @@ def test_what_recurs_has_no_single_date(text: str) -> None:
         ("The party was on the 28th", "The party was on the 28th (2026-10-28)"),
         ("The party was moved to the 28th", "The party was moved to the 28th (2026-11-28)"),
         ("The party is on the 28th", "The party is on the 28th (2026-11-28)"),
+        ("My exam has been moved to the 2nd", "User's exam has been moved to the 2nd (2026-12-02)"),
+        ("考试改到2号了", "考试改到2号了（2026-12-02）"),
+        (
+            "The wedding got postponed to March",
+            "The wedding got postponed to March (2027-03)",
+        ),
+        ("婚礼推迟到三月了", "婚礼推迟到三月了（2027-03）"),
+        ("My desk was moved to the 2nd floor", "User's desk was moved to the 2nd floor"),
     ],
 )
 def test_a_note_tells_the_day_that_was_meant(text: str, note: str) -> None:
