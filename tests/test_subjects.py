@@ -76,3 +76,39 @@ def test_it_is_told_of_who_was_named(said: str, told: str) -> None:
     """By the whole name: nobody is called "User's old", "Sold" or "Heard"."""
     assert told in texts(said)
     assert own(facts(said)) == []
+
+
+@each("name", ["姜阿妈", "李阿妈", "王干妈", "陈姨妈", "张妈妈", "李叔叔"])
+def test_a_surname_with_a_word_for_kin_is_one_name(name: str) -> None:
+    """Nobody's mother: 姜阿妈, not 姜阿的妈."""
+    assert texts(f"{name}住在杭州") == [f"{name}住在杭州"]
+    assert texts("小林妈妈在银行工作") == ["小林的妈妈在银行工作"]
+
+
+@each("said", ["正常，习惯就好", "习惯就好", "每天跑步就行了"])
+def test_advice_is_about_nobody(said: str) -> None:
+    assert texts(said) == []
+    assert "用户每天跑步就行" in texts("我每天跑步就行")
+
+
+@each(
+    ("said", "told"),
+    [
+        (
+            "My niece Bex (short for Rebecca, my half-sister), full of plans as usual",
+            "User's niece Bex (short for Rebecca, user's half-sister), full of plans as usual",
+        ),
+        ("I moved to York (my wife, who is a nurse, loves it)", "User lives in York"),
+        ("我搬到苏州了（老婆在那边工作，孩子也在），挺好", "用户住在苏州"),
+        ("我养了一只猫（叫年糕，今年3岁），很乖", "用户养了一只猫（叫年糕，今年3岁），很乖"),
+        ("I live in Leeds (finally", "User lives in Leeds finally"),
+    ],
+)
+def test_no_note_is_cut_within_brackets(said: str, told: str) -> None:
+    assert any(it.startswith(told) for it in texts(said)), texts(said)
+    for text in texts(said):
+        assert text.count("(") + text.count("（") == text.count(")") + text.count("）")
+
+
+def test_initials_keep_their_dots() -> None:
+    assert "User's wife is from the U.K." in texts("I work at Fiat, and my wife is from the U.K.")

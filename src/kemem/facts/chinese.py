@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kemem.facts.announced import with_beginning
 from kemem.facts.grammar import Clause, Part, Reader, Statement, Subject, named
-from kemem.facts.sentences import Sentence, without_times
+from kemem.facts.sentences import Sentence, is_open, without_asides, without_times
 
 _SUBJECTLESS = {"user_preference", "residence", "health"}  # as answers often are: 不吃辣
 
@@ -28,8 +28,10 @@ class Chinese(Reader):
             if self.pattern("STANDING").fullmatch(clause):
                 wish = f"{self.me.label}希望{self.third_person(clause)}"
                 new = [Statement(wish, "user_preference")]
-            elif (of_thing or of_other) and not any(self.readings(clause)):
-                pass  # 舞蹈课改到八点，搬到文化馆了; 班长结婚了，搬到北京了
+            elif (of_thing or of_other or self.pattern("ADVICE").match(clause)) and not any(
+                self.readings(clause)
+            ):
+                pass  # 舞蹈课改到八点，搬到文化馆了; 班长结婚了，搬到北京了; 习惯就好
             elif not self.pattern("ORDER").match(clause) and not re.search("[你您]", clause):
                 new = self.statements_of(clause, about, not parts)
                 if parts and about is None and not any(self.readings(clause)):
@@ -86,7 +88,9 @@ class Chinese(Reader):
         clauses: list[str] = []
         for part in self.pattern("BORDER").split(self.pattern("NAMED").sub(r"\1，", sentence.text)):
             text = part.strip()
-            if clauses and self.pattern("TOGETHER").search(f"{clauses[-1]}，{text}"):
+            if clauses and (
+                is_open(clauses[-1]) or self.pattern("TOGETHER").search(f"{clauses[-1]}，{text}")
+            ):
                 clauses[-1] += f"，{text}"
             elif clauses and not without_times(clauses[-1]):
                 clauses[-1] += text
@@ -104,7 +108,7 @@ class Chinese(Reader):
 
     def statements_of(self, text: str, last: Subject | None, first: bool) -> list[Statement]:
         """The statements of a clause by the first reading that a rule knows."""
-        bare = without_times(text)
+        bare = without_times(without_asides(text))
         if last:
             bare, text = (re.sub("^其", "的", each) for each in (bare, text))
         if last and last.kind == "setting" and not self.pattern("PART").match(bare):

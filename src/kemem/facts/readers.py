@@ -12,7 +12,7 @@ from kemem.facts.announced import with_beginning
 from kemem.facts.chinese import Chinese
 from kemem.facts.grammar import Clause, Discourse, Part, Reader, Statement, Subject, named
 from kemem.facts.language import language
-from kemem.facts.sentences import Sentence, without_times
+from kemem.facts.sentences import Sentence, is_open, trimmed, without_asides, without_times
 
 # What only people do: here the first word of a sentence may be trusted to be a name.
 _PERSONAL = {"work", "residence", "education", "relationship", "identity", "health", "contact"}
@@ -149,10 +149,12 @@ class _English(Reader):
     def borders(self, text: str) -> list[str]:
         """A sentence at its borders; "my wife and I" has none inside."""
         first, *rest = self.pattern("BORDER").split(text)
-        parts = [self.without_opener(first.strip(" ,."))]
+        parts = [self.without_opener(trimmed(first))]
         for border, part in zip(rest[::2], rest[1::2], strict=True):
             two = "and" in border and self.pattern("MY").fullmatch(parts[-1])
-            if (two and (part[:2] in ("I ", "i ") or self.pattern("NAME").match(part))) or (
+            if is_open(parts[-1]):
+                parts[-1] += border + trimmed(part)
+            elif (two and (part[:2] in ("I ", "i ") or self.pattern("NAME").match(part))) or (
                 "and" in border and self.is_wished_too(parts[-1], part)
             ):
                 parts[-1] += f" and {part}"
@@ -161,7 +163,7 @@ class _English(Reader):
             else:
                 asks = border.strip() == "," and self.pattern("QUESTION").match(part)
                 asks = asks and not part.startswith(("who ", "which "))
-                parts.append(self.without_opener(part.strip(" ,.")) + ("?" if asks else ""))
+                parts.append(self.without_opener(trimmed(part)) + ("?" if asks else ""))
         return parts
 
     def is_wished_too(self, before: str, part: str) -> bool:
@@ -176,7 +178,7 @@ class _English(Reader):
         match = self.pattern("CONTRACTED").match(text)
         if match and match.group() != f"{me}'s ":  # Anna's from Rome
             text = f"{match.group()[:-3]} is {text[match.end() :]}"
-        bare = without_times(text)
+        bare = without_times(without_asides(text))
         timed = self.readings(text) if text != bare else ()
         for clause in [*self.readings(bare), Clause(self.me, "", f"@{bare}"), *timed]:
             if self.pattern("YOU").search(clause.predicate) and clause.predicate[0] != "@":

@@ -63,7 +63,7 @@ def sentences(text: str) -> Iterator[Sentence]:
     plain, start = _pattern("CONTROL").sub(" ", plain), 0
     ends = (end for end in _pattern("END").finditer(plain + "\n") if end["inside"] is None)
     for count, end in enumerate(ends):
-        sentence, start = plain[start : end.start()].strip(" ,，、"), end.end()
+        sentence, start = _balanced(plain[start : end.start()]).strip(" ,，、"), end.end()
         han, latin = (len(_pattern(name).findall(sentence)) for name in ("HAN", "LATIN"))
         readable = han + latin and not _pattern("OTHER").search(sentence)
         if readable and len(sentence) <= LONGEST and GAP not in sentence:
@@ -73,6 +73,37 @@ def sentences(text: str) -> Iterator[Sentence]:
             yield Sentence(sentence, "zh" if chinese else "en", asks)
         if count == MOST:
             return
+
+
+def is_open(text: str) -> bool:
+    """Whether a bracket is open at the end of a text.  "Bex (short for Rebecca" """
+    return sum(map(text.count, "(（")) > sum(map(text.count, ")）"))
+
+
+def without_asides(text: str) -> str:
+    """The text without brackets that hold clauses of their own.  "York (my wife, too, …)" """
+    return _pattern("ASIDES").sub("", text) if "(" in text or "（" in text else text
+
+
+def trimmed(clause: str) -> str:
+    """A clause without signs around it, but for the dot of initials.  "T.J.," -> "T.J." """
+    bare = clause.strip(" ,.")
+    return f"{bare}." if _pattern("INITIALS").search(f"{bare}.") and f"{bare}." in clause else bare
+
+
+def _balanced(text: str) -> str:
+    """The text without brackets that have no partner: a sentence may end inside of them."""
+    opened: list[int] = []
+    alone: set[int] = set()
+    for bracket in _pattern("BRACKET").finditer(text):
+        if bracket.group() in "(（":
+            opened.append(bracket.start())
+        elif opened:
+            opened.pop()
+        else:
+            alone.add(bracket.start())
+    alone.update(opened)
+    return "".join(it for at, it in enumerate(text) if at not in alone) if alone else text
 
 
 def without_quotations(text: str) -> str:
