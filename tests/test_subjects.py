@@ -31,6 +31,7 @@ def own(found: tuple[Fact, ...], topic: str = "user") -> list[str]:
         "I heard that Mr Chen quit, joined Tesco",
         "Apparently the vicar resigned, moved to Malta",
         "My brother got divorced, living in Leeds now",
+        "Nobody from my year stayed, moved to London",
     ],
 )
 def test_what_somebody_else_does_is_not_told_of_the_speaker(said: str) -> None:
@@ -56,6 +57,8 @@ def test_what_somebody_else_does_is_not_told_of_the_speaker(said: str) -> None:
         ("The house is sold, moved to Brighton", "User lives in Brighton"),
         ("Broke up with Tom, living in Leeds now", "User is living in Leeds now"),
         ("The rent went up. Moved to Leeds.", "User lives in Leeds"),
+        ("Split up with Sam, moved to Dundee", "User lives in Dundee"),
+        ("Chose the sea, moved to Hove", "User lives in Hove"),
         ("Left Google, joined Stripe", "User works at Stripe"),
     ],
 )

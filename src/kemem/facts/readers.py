@@ -87,7 +87,8 @@ class _English(Reader):
             if clause != part and (latest := self.discourse.latest()):
                 subject = latest.label
             elif (
-                idle is None and (who := self.subject_of(without_times(part), subject)) is not None
+                idle is None
+                and (who := self.subject_of(without_times(part), subject, at == 1)) is not None
             ):
                 subject = who
                 self.discourse.other = self.pattern("SOMEBODY").search(who) is not None
@@ -110,21 +111,22 @@ class _English(Reader):
                 yield clause, bool(doubt or supposed or doubtful or asked or idle)
             supposed = supposed or bool(doubtful and doubtful.start() < 3)  # and what follows
 
-    def subject_of(self, clause: str, before: str) -> str | None:
+    def subject_of(self, clause: str, before: str, first: bool) -> str | None:
         """Whom the next clause means if it names nobody: "" for somebody unclear, None as before.
 
         "My old landlord sold the house" -> "My old landlord"; "The lease is up" -> "I"
         """
         if heard := self.pattern("HEARSAY").match(clause):
-            return self.subject_of(clause[heard.end() :], "") or ""
+            return self.subject_of(clause[heard.end() :], "", False) or ""
         if match := self.pattern("WHOLE_SUBJECT").match(clause):
             whole = match.group()
             own = self.pattern("OWN_THING").fullmatch(whole) is not None
             return (before or "I") if own else whole[0].upper() + whole[1:]
         if match := self.pattern("SUBJECT").match(clause):
             return match.group()
-        asks = self.pattern("QUESTION").match(clause)
-        opens = not before and not asks and self.is_alone() and self.with_subject(clause) != clause
+        if not first or not self.is_alone() or self.pattern("QUESTION").match(clause):
+            return None
+        opens = self.pattern("VERB_FIRST").match(clause) or self.with_subject(clause) != clause
         return "I" if opens else None
 
     def is_alone(self) -> bool:
