@@ -34,6 +34,7 @@ _OWNER = re.compile(
     r"|(?:我们?|咱们?)家?的?$|[他她]的?$|(?<=的)$|^$",
     re.IGNORECASE,
 )
+_OWN = re.compile(r"\b(?:my|our) ((?:[\w-]+ ){0,2}?[\w-]+)(?![\w-]|['’]s)", re.IGNORECASE)
 _WHICH = re.compile(
     r"\b(?:which|what) ([\w-]+)|(?:哪[个家座种位款]?|什么|啥)(.{1,2})", re.IGNORECASE
 )
@@ -191,7 +192,8 @@ def _other_names(rows: Iterable[Row], text: str) -> Iterator[Alias]:
 def _can_help(alias: Alias, question: Question) -> bool:
     """Whether a question neither has a name nor asks for it.  "Who is my boss?" -> False"""
     asked, text = frozenset(question.words), question.topic
-    if is_named(alias.name, text) or tells(asked & {*content(alias.name)}):
+    own = {*content(alias.name)} - {*content(alias.other)}  # "Ann Shaw is now Ann Poe"
+    if is_named(alias.name, text) or tells(asked & own):
         return False
     if alias.other:
         return bool(asked - alias.words or question.answers & OTHERWISE)
@@ -210,7 +212,13 @@ def _given(rows: Iterable[Row], question: Question) -> Iterator[Alias]:
     names = {word for it in question.people if it[0] == "@" for word in content(it[1:])}
     asked = frozenset(question.words)
     places = asked & {*content(institutions(question.topic))}
-    pairs = ((row, it) for row in rows for it in namings(row.content))
+    own = [match[1] for match in _OWN.finditer(question.topic)]
+    pairs = (
+        (row, it)
+        for row in rows
+        for it in namings(row.content)
+        if not (it.of and any(_is_same_kind(it.of, kind) for kind in own))  # "Ann's cousin"
+    )
     for row, it in pairs:
         for words_of in (it.said, f"{it.before} {it.said}"):
             words = asked & {*content(words_of)}
@@ -225,6 +233,11 @@ def _given(rows: Iterable[Row], question: Question) -> Iterator[Alias]:
             if tells(words - names) or (people and words):
                 yield Alias(it.name, words, people, words_of, key_of(row))
                 break
+
+
+def _is_same_kind(one: str, other: str) -> bool:
+    """Whether two say the same of somebody.  "new manager" ~ "old boss"; not "cousin" ~ "wife" """
+    return bool(people_of(one) & people_of(other)) or one.split()[-1:] == other.split()[-1:]
 
 
 def in_its_place(alias: Alias, text: str) -> str | None:

@@ -1,10 +1,11 @@
 """Which names a text gives, and to what: "my cousin goes by Pip", 房东姓蒲，都叫他蒲叔."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+from kemem.text.given import given_in, is_name, may_begin_with_name
 from kemem.text.lexicon import Lexicon, load
 from kemem.text.reading import NAMELESS, of_scripts
 from kemem.text.segment import STOP_WORDS
@@ -13,16 +14,26 @@ from kemem.text.things import Thing, thing_beside
 
 # What a name is given to stands right beside it, somewhere before it, or after it.
 _BESIDE = ("EN_NAMED", "EN_IS_NAMED", "EN_APPOSED", "EN_BESIDE", "ZH_NAMED", "ZH_IS_NAMED")
-_BEFORE = ("EN_NAMING", "EN_QUOTED", "EN_REFERRED", "EN_SHORT", "EN_OR", "ZH_NAMING", "ZH_QUOTED")
+_BEFORE = ("EN_SHORT", "EN_OR", "ZH_NAMING", "ZH_QUOTED")
 _AFTER = ("EN_NAME_IS", "EN_NAME_APPOSED", "ZH_NAME_IS")
 _PLACE = ("EN_AT", "ZH_AT")  # a company or a school, which is what it is to somebody
 _PATTERNS = (*_BESIDE, *_BEFORE, *_AFTER, *_PLACE)
+_CUES = {  # what a sentence has where a pattern matches: faster than to try
+    "EN_SHORT": (" for short", " to "),
+    "EN_OR": ("or ",),
+    "EN_NAME_APPOSED": (", my ", ", our ", ", user's "),
+}
 _A_TITLE = r"(?:Mrs?|Ms|Miss|Dr|Prof)\.? "
 _TITLE = re.compile(f"^{_A_TITLE}")
-# A name of an English sentence, but at its beginning.
-_LATER = re.compile(r"""[ (](?:(?!I(?![\w-]))[A-Z]|["“'‘])""")
 _CAPITALISED = re.compile("[A-Z][a-z]*")
 _UNCAPITALISED = re.compile("\\s[\"“'‘]|[\u3400-\u9fff]")
+# A name of an English sentence, but at its beginning.
+_LATER = re.compile(r"""[ (](?:(?!I(?![\w-]))[A-Z]|["“'‘])""")
+# "Ann's cousin is", before a name
+_OWNED_BY_OTHERS = re.compile(
+    r"\b(?:[Hh]is|[Hh]er|[Tt]heir|(?!User)[A-Z][\w-]+['’]s) "
+    r"(?:[a-z-]+ )*?([a-z-]+),?(?: is| was)? $"
+)
 _CLAUSE = re.compile(r"[^,，;；:：]*")
 _NO_NAMES = frozenset(("Here", "There", "Today", "Tonight", "Tomorrow", "Yesterday", "Now", "Then"))
 _LONGEST = 400  # characters of a text that introduces somebody or something
@@ -38,6 +49,7 @@ class Naming(NamedTuple):
     full: str  # the name as it is given
     thing: Thing | None  # what it stands for, where the speaker has it: "my cousin",
     bearer: str  # and another name beside it: Tom, whom everybody calls Bear
+    of: str = ""  # what it is to somebody else: the cousin of Ann
 
     @property
     def names(self) -> frozenset[str]:
@@ -58,16 +70,37 @@ def namings(text: str) -> tuple[Naming, ...]:
         return ()
     found, before = list[Naming](), ""
     for sentence in sentences(text.replace("a.k.a.", "aka")):
-        own = [*_in_sentence(sentence)]
+        own = _in_sentence(sentence)
         found += (it._replace(before=before) for it in own if not _is_cut(it, own))
         before = sentence
     return tuple(found)
 
 
-def _in_sentence(sentence: str) -> Iterator[Naming]:
+def _in_sentence(sentence: str) -> list[Naming]:
+    languages = of_scripts(sentence, ("EN", "ZH"))
     is_later = _LATER.search(sentence) is not None
-    for kind, pattern in _patterns(*of_scripts(sentence, ("EN", "ZH"))):
+    english = given_in(sentence) if is_later or may_begin_with_name(sentence) else ()
+    given = [
+        Naming(bare(it.name), it.said, "", False, it.name, it.thing, it.bearer, it.of)
+        for it in english
+    ]
+    others = _by_pattern(sentence, is_later, _patterns(*languages))
+    return [*given, *(it for it in others if not _is_known(it, given))]
+
+
+def _is_known(naming: Naming, given: Sequence[Naming]) -> bool:
+    """Whether a name, or a part of it, is one of those given, or the one that they belong to."""
+    names = [name for it in given for name in (it.full, it.bearer) if name]
+    return any(naming.full in name or name in naming.full for name in names)
+
+
+def _by_pattern(
+    sentence: str, is_later: bool, patterns: Iterable[tuple[str, re.Pattern[str]]]
+) -> Iterator[Naming]:
+    for kind, pattern in patterns:
         if not (is_later or kind in _AFTER or kind[:2] == "ZH"):
+            continue
+        if not any(map(sentence.__contains__, _CUES.get(kind, ("",)))):
             continue
         for match in pattern.finditer(sentence):
             name = match["name"].strip("\"'“”‘’ ")
@@ -77,6 +110,8 @@ def _in_sentence(sentence: str) -> Iterator[Naming]:
                 or _TITLE.fullmatch(f"{name} ")
                 or first in NAMELESS | _NO_NAMES
                 or first.lower() in STOP_WORDS
+                or (kind[:2] == "EN" and not is_name(name))
+                or (kind == "EN_NAMED" and " called " in match[0])  # maybe by telephone
             ):
                 continue
             if kind == "ZH_NAMED":  # how long the name is cannot be seen: 李芳退休 may go on
@@ -92,7 +127,11 @@ def _in_sentence(sentence: str) -> Iterator[Naming]:
             # 我妈高中毕业 names nobody 高中.
             sure = kind not in _PLACE and (kind != "ZH_NAMED" or name[0] in "小老阿")
             thing, bearer = thing_beside(sentence, *match.span("name")) if sure else (None, "")
-            yield Naming(bare(name), said, "", kind in _PLACE, name, thing, bearer)
+            of = ""
+            if kind in ("EN_NAMED", "EN_IS_NAMED"):
+                owned = _OWNED_BY_OTHERS.search(sentence, 0, match.start("name"))
+                of = owned[1] if owned else ""
+            yield Naming(bare(name), said, "", kind in _PLACE, name, thing, bearer, of)
 
 
 def _is_cut(naming: Naming, others: Sequence[Naming]) -> bool:

@@ -75,9 +75,15 @@ def thing_beside(sentence: str, start: int, end: int) -> tuple[Thing | None, str
 
 
 def _english(match: re.Match[str]) -> Thing | None:
-    owner, *words = match["thing"].lower().split()
+    owner, _, words = match["thing"].lower().partition(" ")
     if owner == "the" and not _lexicon().pattern("EN_CALLED").search(match.string):
         return None  # "the winner is Pip"
+    return thing_of(owner, words)
+
+
+def thing_of(owner: str, nouns: str) -> Thing:
+    """What English words tell of.  my, "old boss got" -> my old boss"""
+    words = nouns.lower().split()
     people = [at for at, word in enumerate(words) if word in _roles(chinese=False)]
     *more, kind = words[: people[-1] + 1] if people else words  # "my boss got", before a name
     return Thing(owner if owner in ("our", "the") else "my", kind, " ".join(more))
