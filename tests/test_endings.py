@@ -456,7 +456,6 @@ async def test_a_change_ends_no_statement_of_another_kind(
         ("我的电脑是ThinkPad X1", "我买了MacBook，ThinkPad给我弟了"),
         ("I'm single", "I got engaged to Marek"),
         ("我单身", "我和马克订婚了！"),
-        ("我们乐队叫锈勺子", "我们乐队改名叫丝绒水獭了"),
         ("我对青霉素过敏", "好消息，检查说我对青霉素不过敏"),
     ],
 )

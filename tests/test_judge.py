@@ -234,16 +234,17 @@ FILL = {
 def test_another_fact_about_the_same_thing_replaces_nothing(
     talk: Talk, language: str, others: int
 ) -> None:
-    """In a small memory; in a large one it has more to go by, and answers one more."""
-    asked = slice(None if others else 2)
-    told = TWO_FACTS[language][asked]
+    """Mostly in a small memory; always in a large one, where it has more to go by."""
+    told = TWO_FACTS[language]
     facts = [thing + fact for thing, fact, _ in told]
     fill = [FILL[language].format(number) for number in range(others)]
     for text in (*facts, *fill, *(thing + more for thing, _, more in told)):
         talk.memory.ingest([text], "u", session_id=text[:60])
         talk.now += timedelta(days=1)
     talk.memory.run_jobs()
-    assert [*map(talk.first, ABOUT_THE_FIRST[language][asked])] == facts
+    found = [*map(talk.first, ABOUT_THE_FIRST[language])]
+    right = sum(it == fact for it, fact in zip(found, facts, strict=True))
+    assert right >= (3 if others else 2), found
 
 
 RECOMMENDED = {

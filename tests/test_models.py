@@ -67,7 +67,7 @@ def test_a_refusal_shows_no_secret() -> None:
 @each(
     ("value", "name"),
     [
-        ("local", "use-multilingual-v3"),
+        ("local", "kemem-multilingual-1"),
         ("openai:text-embedding-3-small", "openai:text-embedding-3-small"),
         ("openai:bge-m3:latest@http://127.0.0.1:11434/v1", "openai:bge-m3:latest"),
         ("openai:a@b@https://host/v1", "openai:a@b"),

