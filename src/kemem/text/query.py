@@ -193,12 +193,13 @@ def _units(text: str) -> Iterator[tuple[Phrase, bool]]:
     """What a plain text may be found by, and whether that tells something about a topic."""
     for word in text.split():
         parts = list(tokens(word))
+        # As written, not the stem, which "does" shares with Jane Doe.
+        tells = [normalise(word[it.start : it.end]) not in STOPS for it in parts]
         if 1 < len(parts) <= MAX_PHRASE and not any(is_cjk(token.text) for token in parts):
-            yield Phrase(tuple(token.text for token in parts)), True  # user@x.com, 2026-01-26
-        for token, following in zip_longest(parts, parts[1:]):
-            # As written, not the stem, which "does" shares with Jane Doe.
-            folded = normalise(word[token.start : token.end])
-            yield Phrase((token.text,)), folded not in STOPS
+            # user@x.com, 2026-01-26; "what's" tells as little as "what is"
+            yield Phrase(tuple(token.text for token in parts)), any(tells)
+        for token, following, told in zip_longest(parts, parts[1:], tells):
+            yield Phrase((token.text,)), told
             if following and is_cjk(token.text) and is_cjk(following.text):
                 yield Phrase((token.text, following.text)), True
 
