@@ -24,7 +24,9 @@ BUCKETS = 1 << 14  # of hashed features
 SCALE = 3.0  # of embeddings beside the other features
 WIDTH = 512  # floats of an embedding
 PRODUCT = 12.0  # of two embeddings beside each: their entries are small
-EMBEDDER = "kemem-multilingual-1"  # whose embeddings the weights are for
+# Whose embeddings the weights fit. They learned from those of USE-multilingual v3, from which
+# it was tuned: learned again with it, they missed changes that these find.
+EMBEDDER = "kemem-multilingual-1"
 LEVELS = ("clause", "sentence")
 # What a unit may be: worth keeping, or one of the kinds that are not; each has its own direction.
 KINDS = (
