@@ -8,7 +8,6 @@ then with one of them switched off; the cost is the time of the processor, with 
 
 import argparse
 import asyncio
-import math
 import random
 import sys
 import time
@@ -72,7 +71,7 @@ NO_MEANING: tuple[Switch, ...] = ((fuse, "WORDS", 1.0), (fuse, "NEAREST", 0))
 NO_CURVE: tuple[Switch, ...] = ((fuse, "CURVE", 1.0),)
 NO_NEAREST: tuple[Switch, ...] = ((fuse, "NEAREST", 0),)
 NO_JUDGE: tuple[Switch, ...] = ((recipe, "judge", as_ranked),)
-NO_LARGE: tuple[Switch, ...] = ((judge, "LARGE", math.inf),)
+NO_LARGE: tuple[Switch, ...] = ((judge, "_share", lambda *_: 1.0),)
 NO_READER: tuple[Switch, ...] = ((recipe, "read_together", lambda _, __, scores: scores),)
 NO_HOPS: tuple[Switch, ...] = ((recipe, "hops_from", no_hops),)
 STAGES: dict[str, tuple[Switch, ...]] = {

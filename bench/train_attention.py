@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bench.lives import STRANGERS, Life, read_lives, read_truth
-from bench.train_judge import Sample, collect, hidden, matrix, names_of
+from bench.merged import merged
+from bench.train_judge import TOGETHER, Sample, collect, hidden, matrix, names_of
 from kemem.search import attention, judge
 from kemem.search.features import JUDGED, features, mirrored
 
@@ -253,7 +254,8 @@ def main() -> None:
     parser.add_argument("--save", action="store_true")
     chosen = parser.parse_args()
     lives = read_lives() + (read_truth(chosen.truth) if chosen.truth else [])
-    lives += [*map(alone, lives[::2]), *hidden(read_lives())]
+    more = [*hidden(read_lives()), *merged(read_lives(), TOGETHER, seed=13)]
+    lives += [*map(alone, lives[::2]), *more]
     samples = record(lives, chosen.processes)
     print(f"{len(samples)} questions teach", flush=True)
     weights = learn(tensors(samples, chosen.device))

@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.lives import STRANGERS, Asked, Life, in_haystack, read_lives, read_truth
+from bench.merged import MERGED, merged
 from bench.retrievers import RETRIEVERS
 from kemem import AsyncMemory
 from kemem.records import Message, Vector
@@ -50,8 +51,7 @@ RANK, EPOCHS, RATE, DECAY = 32, 2, 2e-3, 1e-3  # of a projection, and how it is 
 SEEDS = 4  # projections that are learned, of which the mean is taken
 SHARPNESS, BY_PERSON, ASKING = 7.0, 3.5, -2.5  # what speaks beside it while it is learned
 ANSWERED = 0.5  # of the questions that people ask have an answer
-FEWER = 0.45  # what a question counts that is put to a part of the candidates,
-AGAIN = 0.3  # and one that is put to a life that is hidden, as well as to the life alone
+FEWER = 0.45  # what a question counts that is put to a part of the candidates
 OTHER_SPEAKER = -2.0  # not learned: nobody in the lives has a name
 TOO_LATE = -3.0  # nor this, for few ask what was before something
 QUESTION = -2.0  # at most: who asked something has not told it, however much alike it is
@@ -59,6 +59,7 @@ UNTAUGHT = {"earlier_shared_past", "earlier_alike_past"}  # of chance: few ask a
 CAUTIOUS = "hi"  # authors from whom only the chance is learned
 PER_SET, PER_USER = 100, 25  # questions of a set
 HIDDEN, SESSIONS = 100, 60  # lives that are hidden, and sessions that each is hidden among
+TOGETHER = 400  # lives that are told with others
 PER_TALK, PER_TALKER = 150, 12  # questions of a set of talks that teaches, and of one user
 # Of a large memory: how far weights keep to the ranking before and the judgement, and how much
 # more a question of a small set counts.
@@ -402,11 +403,11 @@ class Learned:
 def learn(samples: Sequence[Sample]) -> Learned:
     """Learn all; to rank, each author's lives are projected by what the others taught.
 
-    How sure to be is learned with the projection that is used in the end, and also from authors
-    who taught nothing else: of a stranger's questions the judge answers fewer than of those that
-    it was made with.
+    How sure to be is learned with the projection that is used in the end, also from authors who
+    taught nothing else, and from lives told together: of a stranger's questions the judge answers
+    fewer than of those that it was made with, and most memories hold more than one life.
     """
-    ranking = [it for it in samples if author(it) not in CAUTIOUS]
+    ranking = [it for it in samples if author(it) not in CAUTIOUS and not _is_merged(it)]
     projections = {
         name: fit_projection([it for it in ranking if author(it) != name])
         for name in sorted({author(it) for it in ranking})
@@ -421,6 +422,10 @@ def learn(samples: Sequence[Sample]) -> Learned:
     more = projected(variants(alone), whole)
     weights["chance"] = learn_chance(projected(samples, whole), more, weights)
     return Learned(whole, weights)
+
+
+def _is_merged(sample: Sample) -> bool:
+    return sample.life.name.endswith(MERGED)
 
 
 def learn_ranking(samples: Sequence[Sample]) -> dict[str, Weights]:
@@ -455,12 +460,8 @@ def learn_ranking(samples: Sequence[Sample]) -> dict[str, Weights]:
 def learn_chance(
     samples: Sequence[Sample], more: Sequence[Sample], weights: Mapping[str, Weights]
 ) -> Weights:
-    """The weights that tell whether there is an answer; `more` are variants of the questions.
-
-    These count less, as do lives that are hidden: their questions are also put to them alone.
-    """
-    counts = np.array([AGAIN if it.life.name.endswith(_HIDDEN) else 1.0 for it in samples])
-    counts = np.r_[counts, np.full(len(more), FEWER)]
+    """The weights that tell whether there is an answer; `more` are variants of the questions."""
+    counts = np.r_[np.ones(len(samples)), np.full(len(more), FEWER)]
     samples = [*samples, *more]
     best = [_answer_features(it, weights) for it in samples]
     names = [name for name in names_of(best) if name not in UNTAUGHT]
@@ -691,6 +692,7 @@ def main() -> None:
     for life in read_lives():
         groups[life.name.split(":")[0][-1]].append(life)  # by author: a, b, …
     groups["haystack"] = hidden(read_lives())
+    groups["merged"] = merged(read_lives(), TOGETHER, seed=13)
     if chosen.truth:
         groups["truth"] = read_truth(chosen.truth)
     samples = {name: asyncio.run(collect(lives, chosen.embedder)) for name, lives in groups.items()}

@@ -61,6 +61,7 @@ class Candidates:
     admitted: frozenset[Key] | None = None  # the notes that match the keywords, if there are any
     in_time: tuple[Match, ...] = ()  # messages of the times that are asked for, nearest in meaning
     unembedded: bool = False  # vectors were compared, and some visible rows have none of the model
+    rows: int = 0  # that are visible
 
 
 @dataclass(frozen=True, slots=True)

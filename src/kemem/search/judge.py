@@ -3,8 +3,9 @@
 Two linear models over plain features. The first tells whether a row is about what is asked for; the
 second orders rows that are, by time, change and what the question asks for: its answer is seldom
 the row with most of its words. A third tells from the best rows how likely there is an answer at
-all. In a small memory `kemem.search.attention` has a say in both; rows of a large one are ordered
-by one more model, which other talk taught. `python -m bench.train_judge` learns the weights.
+all. `kemem.search.attention` has a say in both. What people tell an assistant in short messages
+taught them; the larger a memory is, and the longer its texts are, the more the rows are judged as
+other talk taught. `python -m bench.train_judge` learns the weights.
 """
 
 import json
@@ -41,7 +42,8 @@ from kemem.text.reading import Question, content, people_of, read, tells_what_wa
 JUDGED_MODEL = "kemem-multilingual-1"  # the embedder whose similarities the weights are made for
 SHARE = 0.25  # of the judgement where there are no vectors
 BESIDE = 0.3  # the network's say in the order; more takes any later fact for an update
-LARGE = 80  # rows that meaning ranks; of fewer, the judgement alone decides
+LARGE = 80  # rows; of twice as many, the judgement counts a quarter,
+LEAST_SHARE = 0.05  # and of far more not at all
 BRIEF, LONG = 4.0, 5.0  # logarithms of the lengths at which it counts fully, and not at all
 LEAST = -12.0  # of a judgement: rows that are out of the question are all alike
 K = 5  # of reciprocal rank
@@ -76,7 +78,7 @@ class Judgement:
 def judge(
     question: Question, meant: Meant, candidates: Sequence[Candidate], among: int
 ) -> Judgement:
-    """Judge candidates, which are the first of so many rows that meaning has ranked."""
+    """Judge candidates, which are the first of so many rows that have a meaning."""
     if question.perhaps and _is_told(question, candidates):
         question = replace(question, of_assistant=True, advice=None)
     vector = meant.topic
@@ -86,20 +88,28 @@ def judge(
     if question.of_assistant:
         candidates = [mirrored(it) for it in candidates]
         about, order = _features(question, vector, candidates, weights["relevance"])
-    values = rate(about, order, weights["answer"])
-    if is_large(among):  # its weights come from talks in which both sides tell: roles stay here
-        values = weigh(large_features(*plain, values), load_weights("large")["answer"])
-        values += TELLS * flags([it.is_mirrored and it.by_person for it in candidates])
-    figures = answer_features(about | order, _with_topics(question, candidates, about, values))
-    odds = float(weigh(figures, weights["chance"])[0])
-    if is_large(among):
-        holds = _trust(about) / 2
-        odds = holds * odds + (1 - holds) * large_odds(about, figures)
+
+    def odds_of(values: Column) -> tuple[float, Features]:
+        figures = answer_features(about | order, _with_topics(question, candidates, about, values))
+        return float(weigh(figures, weights["chance"])[0]), figures
+
+    told = values = rate(about, order, weights["answer"])
+    odds, _ = odds_of(told)
+    share = _share(about, among, vector)
     taught = question.advice is None and not question.before  # of which few lives ask
-    if vector is not None and not is_large(among) and taught:
+    if vector is not None and share > 0 and taught:
         attended = attend(question, candidates, about)
         values = (1 - BESIDE) * values + BESIDE * attended.values
         odds = (odds + attended.chance) / 2
+    if share < 1:  # its weights come from talks in which both sides tell: roles stay here
+        large = weigh(large_features(*plain, told), load_weights("large")["answer"])
+        large += TELLS * flags([it.is_mirrored and it.by_person for it in candidates])
+        holds = _trust(about) / 2
+        own, figures = odds_of(large)
+        odds *= share
+        odds += (1 - share) * (holds * own + (1 - holds) * large_odds(about, figures))
+        values = share * np.maximum(values, LEAST)
+        values += (1 - share) * np.maximum(large - large.max(), LEAST)
     values = _with_notes(candidates, _with_topics(question, candidates, about, values))
     chance = 1 / (1 + math.exp(-odds))
     if not (question.words or question.times or question.answers or question.people):
@@ -251,8 +261,15 @@ def beside_signals(scores: Column, candidates: Sequence[Candidate]) -> Column:
 
 
 def is_large(among: int) -> bool:
-    """Whether so many rows that meaning has ranked are a large memory."""
+    """Whether so many rows that have a meaning are a large memory."""
     return among >= LARGE
+
+
+def _share(about: Features, among: int, vector: Vector | None) -> float:
+    """How much the judgement counts beside that of a large memory, 0-1."""
+    trust = 1.0 if vector is None else _trust(about)  # without vectors, `rate` sees to it
+    share = trust * min(LARGE / max(among, 1), 1.0) ** 2
+    return share if share >= LEAST_SHARE else 0.0
 
 
 def large_features(about: Features, order: Features, values: Column) -> Features:

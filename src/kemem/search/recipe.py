@@ -168,12 +168,13 @@ def _in_order(
 ) -> Sequence[Hit]:
     """Hits by how well they answer, where a question is asked; without what is said twice.
 
-    What is to be `read` with the best of them is the question, where they are many. What a second
-    hop led to answers it in words that the network cannot know to mean the same.
+    What is to be `read` with the best of them is the question, in a large memory. What a second hop
+    led to answers it in words that the network cannot know to mean the same.
     """
     if query.question and candidates:
         asked = [(query.question, found.meant), *((it.question, Meant(it.vector)) for it in hops)]
-        some, among = candidates[:JUDGED], len(found.signals.whole.vectors)
+        some = candidates[:JUDGED]
+        among = found.response.candidates.rows if found.signals.whole.vectors else 0
         judged = [judge(*it, some, among).scores for it in asked]
         scores = combined(judged, hops, some)
         if query.continues:

@@ -96,7 +96,9 @@ def search(
     admitted = ranked.admitted_notes() if relations and request.keywords else None
     in_time = ranked.in_time(request.times) if request.times else ()
     unembedded = request.vectors is not None and ranked.has_unembedded
-    candidates = Candidates(words, vectors, tuple(relations), admitted, in_time, unembedded)
+    candidates = Candidates(
+        words, vectors, tuple(relations), admitted, in_time, unembedded, ranked.visible
+    )
     if request.select is None:
         return SearchResponse(candidates, lines=tuple(lines()))
     selected = [key_of(match) for match in request.select(candidates)]
@@ -215,6 +217,11 @@ class _Ranked:
     def may_have_notes(self) -> bool:
         """Whether there are notes in the spaces; True where their columns are not read."""
         return not self._views or any((view.kinds >= len(ROLES)).any() for view in self._views)
+
+    @property
+    def visible(self) -> int:
+        """How many rows are visible."""
+        return int(np.count_nonzero(self._visible))
 
     @property
     def has_unembedded(self) -> bool:

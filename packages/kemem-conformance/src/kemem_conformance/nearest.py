@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kemem.errors import InvalidArgument
-from kemem.ports import Store, read_health
+from kemem.ports import SearchRequest, Store, read_health
 from kemem.records import Embedded, Match, Model, Scope, Where
 from kemem.records.batch import Batch
 from kemem_conformance.comparing import HALF_PRECISION
@@ -75,6 +75,16 @@ class NearestRules(Suite):
             hits = await nearest(store, Where(ME), ASKED, model, 9)
             assert scores(hits) == [(name, 0.8)]
         assert await nearest(store, Where(ME), ASKED, Model("三", 4), 9) == []
+
+    @rule
+    async def test_visible_rows_are_counted(self, store: Store) -> None:
+        """Those without a vector as well: they tell how large a memory is."""
+        await put(store, said("a"), said("火"), said("c", role="assistant"))
+        await embed(store, {"a": (1, 0, 0, 0), "火": (0, 1, 0, 0)})
+        nobody = Where(Scope(user_id="nobody"))
+        for where, count in ((Where(ME), 3), (Where(ME, role="user"), 2), (nobody, 0)):
+            request = SearchRequest(where, vectors=ASKED.reshape(1, -1), model=ONE, limit=1)
+            assert (await store.search(request)).candidates.rows == count
 
     @rule
     async def test_a_new_vector_replaces_the_old_one(self, store: Store) -> None:

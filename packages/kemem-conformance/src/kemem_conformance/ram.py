@@ -202,9 +202,9 @@ class RamStore(RamWriter):
         relations = self._near(near) if near else []
         notes = None if admitted is None else frozenset(admitted)
         unembedded = bool(vectors) and self._has_unembedded(where, request.model)
-        candidates = Candidates(
-            tuple(words), tuple(vectors), tuple(relations), notes, unembedded=unembedded
-        )
+        rankings = (tuple(words), tuple(vectors), tuple(relations), notes)
+        count = len([*self._visible(where)])
+        candidates = Candidates(*rankings, unembedded=unembedded, rows=count)
         selected = request.select(candidates) if request.select else ()
         keys = {key_of(match) for match in selected}
         visible = self._visible(self._searched(request.where))
