@@ -63,8 +63,9 @@ NUMBERS: Mapping[str, Mapping[str, Sequence[Switch]]] = {
     "words near (NEAR)": {
         "off": _near(conversation.WHOLE),
         "× 0.5": _near(conversation.HALF),
+        "× 0.77": _near(6),
         SHIPPED: (),
-        "× 1.3": _near(-6),
+        "× 1.2": _near(-4),
     },
     "words against meaning (WORDS)": {
         "words only": ((fuse, "WORDS", 1.0),),
@@ -85,13 +86,9 @@ NUMBERS: Mapping[str, Mapping[str, Sequence[Switch]]] = {
     "sentences that ask (PARTS)": {
         "off": ((fuse, "PARTS", 0.0),),
         "0.2": ((fuse, "PARTS", 0.2),),
+        "0.4": ((fuse, "PARTS", 0.4),),
         SHIPPED: (),
-        "0.6": ((fuse, "PARTS", 0.6),),
-    },
-    "sessions by words (BEST)": {
-        "off": ((continuation, "BEST", 0.0),),
-        SHIPPED: (),
-        "0.5": ((continuation, "BEST", 0.5),),
+        "0.8": ((fuse, "PARTS", 0.8),),
     },
     "sessions by meaning (USUAL)": {
         "off": ((continuation, "USUAL", 0.0),),

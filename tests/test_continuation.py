@@ -16,7 +16,6 @@ from kemem.search.understand import understand
 from kemem.testing import FakeClock
 from kemem.text.asked import goes_on, only_goes_on, without_going_on
 from kemem.text.continuation import (
-    BEST,
     FADES,
     FRESH,
     OWN,
@@ -243,7 +242,7 @@ def worth(rows: list[Row], row: Row, lent: float, share: float) -> float:
 
 @given(rows=SCOPES)
 def test_a_session_tells_more_than_a_message(rows: list[Row]) -> None:
-    """By words its best message, by meaning all; what is new or the user's a little more."""
+    """By meaning, not by words; what is new or the user's counts a little more."""
     going_on = going_on_with(rows)
     places, scores = np.arange(len(rows)), np.array([it.score for it in rows])
     by_words = going_on.by_words(places, scores)
@@ -251,7 +250,7 @@ def test_a_session_tells_more_than_a_message(rows: list[Row]) -> None:
     for row, words, meaning in zip(rows, by_words, by_meaning, strict=True):
         session = [it.score for it in together(rows, row)] or [row.score]
         mean = sum(session) / len(session)
-        assert words == pytest.approx(worth(rows, row, max(session), BEST))
+        assert words == pytest.approx(worth(rows, row, row.score, 0.0))
         assert meaning == pytest.approx(worth(rows, row, mean, USUAL))
 
 

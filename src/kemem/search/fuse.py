@@ -17,7 +17,7 @@ from kemem.text.when import as_of
 WORDS = 0.77
 CURVE = 1.3  # the power of what words are worth: many rows have little of a question
 CONTINUED = 0.55  # the share of words in a turn that goes on with a conversation, in other words
-PARTS = 0.4  # the share of the sentences that ask, where they make up half the question or more
+PARTS = 0.6  # the share of the sentences that ask, where they make up half the question or more
 NEAREST = 20  # rows by meaning that are judged, whatever words they have
 UNLISTED = 0.8  # what a row that a signal does not list gets of its last one, where it lists many
 IN_TIME = 0.25  # how far a row of the time asked for moves towards 1, and how much more it is worth

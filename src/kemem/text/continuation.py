@@ -14,9 +14,8 @@ from kemem.records import Micros
 from kemem.text.conversation import Conversation, Ints, Numbers, Scores
 from kemem.text.query import Mask
 
-BEST = 0.33  # of a message's worth by words: that of the best one of its session
-USUAL = 0.75  # of its worth by meaning: the mean of its session
-FRESH, OWN = 0.05, 0.03  # of both: how new it is, and whether the user said it
+USUAL = 0.75  # of a message's worth by meaning: the mean of its session
+FRESH, OWN = 0.05, 0.03  # and by words, too: how new it is, and whether the user said it
 FADES = 20 * 86_400_000_000  # microseconds in which what is new fades to a third
 RUNNING = 0.25  # what a message keeps of its worth while its session is running,
 PAUSE = 30 * 60_000_000  # which it is until so many microseconds after its last message;
@@ -35,15 +34,11 @@ class Continuation:
     sent: Micros
 
     def by_words(self, rows: Numbers, scores: Scores) -> Scores:
-        """What some rows are worth by words, their sessions included."""
-        sessions = self.talk.session_of_row[rows]
-        best = np.zeros(self._size)
-        np.maximum.at(best, sessions, scores)
-        lent = np.where(sessions < 0, scores, best[sessions])
-        return self._timed(rows, (1 - BEST) * scores + BEST * lent)
+        """What some rows are worth by words."""
+        return self._timed(rows, scores)
 
     def by_meaning(self, rows: Numbers, scores: Scores, *, all_rows: bool) -> Scores:
-        """The same by vectors; of some rows alone, a session's mean would tell nothing."""
+        """The same by vectors, with their sessions; of some rows alone, a mean tells nothing."""
         if all_rows:
             sessions = self.talk.session_of_row[rows] + 1
             sums = np.bincount(sessions, scores, self._size)
