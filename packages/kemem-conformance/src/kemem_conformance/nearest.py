@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from kemem.errors import InvalidArgument
-from kemem.ports import SearchRequest, Store, read_health
+from kemem.ports import Store, read_health
+from kemem.ports.request import SearchRequest
 from kemem.records import Embedded, Match, Model, Scope, Where
 from kemem.records.batch import Batch
 from kemem_conformance.comparing import HALF_PRECISION
