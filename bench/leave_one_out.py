@@ -63,9 +63,8 @@ NUMBERS: Mapping[str, Mapping[str, Sequence[Switch]]] = {
     "words near (NEAR)": {
         "off": _near(conversation.WHOLE),
         "× 0.5": _near(conversation.HALF),
-        "× 0.77": _near(6),
         SHIPPED: (),
-        "× 1.2": _near(-4),
+        "× 1.3": _near(-6),
     },
     "words against meaning (WORDS)": {
         "words only": ((fuse, "WORDS", 1.0),),

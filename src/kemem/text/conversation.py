@@ -20,7 +20,7 @@ from kemem.text.query import Mask
 
 SPEAKERS = ROLES[:2]  # user and assistant; systems and tools take no part in a conversation
 HALF = 16  # steps in which a word fades to half of its weight when one message lends it to another:
-NEAR = (5, 15, 22, 26, 31)  # so many for 1, 2, … messages away, which leave 0.81, 0.52, 0.39, …
+NEAR = (11, 21, 28, 32, 37)  # so many for 1, 2, … messages away, which leave 0.62, 0.4, 0.3, …
 BRIEF = 40  # words; and from a longer message HALF whenever it is twice as long
 SESSION = 0.12  # what a word counts that is said elsewhere in the session,
 OPENING, TOPIC = 0.25, 0.7  # and there for its first message, which sets out what it is about:
