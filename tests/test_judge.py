@@ -290,6 +290,21 @@ def test_what_the_assistant_said_comes_first_in_a_large_memory_too(
     assert assistant > user
 
 
+@pytest.mark.parametrize("question", ["How old is my cat?", "我的猫几岁了？"])
+@pytest.mark.parametrize("speaker", [None, "Assistant"])
+def test_what_somebody_asks_about_himself_he_has_told(question: str, speaker: str | None) -> None:
+    """In a large memory too, where both sides say the same; "Assistant" is nobody's name."""
+    text = "Fourteen is old for a cat. 猫十四岁算老了。"
+    metadata = {"speaker": speaker} if speaker else {}
+    said = [
+        Message(role, "a", "u", "s", role, text, 1, 1, metadata=metadata)
+        for role in ("assistant", "user")
+    ]
+    candidates = [Candidate(message, 0.5) for message in said]
+    assistant, user = judge(read_question(question, START), Meant(), candidates, 200).scores
+    assert user > assistant
+
+
 @pytest.mark.parametrize(
     ("question", "expected"),
     [

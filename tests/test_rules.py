@@ -562,12 +562,13 @@ def test_in_a_group_the_speaker_is_the_subject(
 
 @each("said", ["我住在云端，喜欢帮助大家", "I live in Rome and love helping"])
 @each("role", ["assistant", "system", "tool"])
-def test_only_the_user_is_listened_to(said: str, role: str) -> None:
+@each("speaker", [None, "Assistant"])
+def test_only_the_user_is_listened_to(said: str, role: str, speaker: str | None) -> None:
     """What an assistant says of itself is nothing to remember."""
-    assert extract_by_rules([message(said, role=role)]) == Extraction()
+    assert extract_by_rules([message(said, role=role, speaker=speaker)]) == Extraction()
 
 
-@each("speaker", [7, "", "  ", ["x"]])
+@each("speaker", [7, "", "  ", ["x"], "User"])
 def test_a_speaker_that_is_no_name_is_the_user(speaker: object) -> None:
     """Metadata is the caller's own: it may hold anything."""
     chinese, english = extract_by_rules(

@@ -152,7 +152,7 @@ class Item(MemorySchema):
     def __str__(self) -> str:
         day, text = to_rfc3339(self.row.ts)[:10], _line(self.memory)
         if isinstance(self.row, Message):
-            speaker = _line(str(self.row.metadata.get("speaker") or self.row.role))[:64]
+            speaker = _line(self.row.speaker or self.row.role)[:64]
             return f"- [{day}] {speaker}: {text}"
         if _DATED.search(text):
             return f"- {text}"

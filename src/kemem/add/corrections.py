@@ -168,8 +168,8 @@ def _first_corrected(message: Message, said: Sequence[Message]) -> Correction | 
     return next(filter(None, tries), None)
 
 
-def _speaker(message: Message) -> tuple[str, object]:
-    return message.role, message.metadata.get("speaker")
+def _speaker(message: Message) -> tuple[str, str]:
+    return message.role, message.speaker
 
 
 def with_corrections(

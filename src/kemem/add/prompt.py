@@ -139,7 +139,7 @@ def _within_limit(messages: Sequence[Message]) -> Iterator[str]:
 
 def _message_line(message: Message, most: int) -> str:
     """A message as a model reads it:  "user 李明: 我不吃辣" """
-    speaker = _clean(message.metadata.get("speaker"))[:MAX_LABEL_CHARACTERS]
+    speaker = _clean(message.speaker)[:MAX_LABEL_CHARACTERS]
     who = _BLOCK.sub("< ", f"{message.role} {speaker}".strip())
     return f"{who}: {_indented(message.content, most)}"
 

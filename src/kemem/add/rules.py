@@ -142,8 +142,7 @@ def read_by_rules(messages: Sequence[Message], me: str | None = None) -> Reading
     speakers: dict[str | None, _Speaker] = {None: _Speaker(None, me)}
     read = []
     for message in messages:
-        named = message.metadata.get("speaker")
-        label = (named.strip() or None) if isinstance(named, str) else None
+        label = message.speaker or None
         if message.role == "user" or (label and message.role == "assistant"):
             speaker = speakers.setdefault(label, _Speaker(label))
             read.append((message, speaker, tuple(_sentences(message.content, speaker))))

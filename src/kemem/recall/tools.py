@@ -220,8 +220,7 @@ async def _evidence(state: RecallState, item: Item) -> Evidence:
     if isinstance(item.row, Note):
         speaker, messages = "", await state.memory.sources(item.id)
     else:
-        name = item.metadata.get("speaker")
-        speaker = name if isinstance(name, str) and name.strip() else item.row.role
+        speaker = item.row.speaker or item.row.role
         messages = [item.row]
     return Evidence(
         memory_key=item.id,

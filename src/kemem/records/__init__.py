@@ -109,8 +109,14 @@ class Message(_Row):
     @property
     def words(self) -> str:
         """The text to index: what was said and, where it is known, by whom."""
-        speaker = self.metadata.get("speaker")
-        return f"{speaker} {self.content}" if isinstance(speaker, str) else self.content
+        return f"{self.speaker} {self.content}" if self.speaker else self.content
+
+    @property
+    def speaker(self) -> str:
+        """The name of who said it, where it is known; "assistant" names nobody."""
+        name = self.metadata.get("speaker")
+        name = name.strip() if isinstance(name, str) else ""
+        return "" if name.casefold() == self.role else name
 
     def ended(self, at: Micros) -> bool:
         """Whether its session had gone on from another message in its place at a time."""

@@ -99,4 +99,4 @@ def _alternatives(message: Message) -> tuple[object, ...] | None:
     """Equal for messages that stand for each other; None for one that stands for itself."""
     if message.parent_message_id is None or message.role not in SPEAKERS:
         return None
-    return (message.parent_message_id, message.role, str(message.metadata.get("speaker")))
+    return (message.parent_message_id, message.role, message.speaker)

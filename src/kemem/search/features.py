@@ -273,8 +273,7 @@ def by_person(row: Row) -> bool:
 
 def speaker_of(row: Row) -> str:
     """The name of who says a message, where it is known."""
-    name = row.metadata.get("speaker") if isinstance(row, Message) else None
-    return name.strip().lower() if isinstance(name, str) else ""
+    return row.speaker.lower() if isinstance(row, Message) else ""
 
 
 def _by_people(

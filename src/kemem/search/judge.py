@@ -35,7 +35,7 @@ from kemem.search.features import (
 )
 from kemem.search.order import order_features
 from kemem.search.understand import VAGUE
-from kemem.text.advice import ADVISING
+from kemem.text.advice import ADVISING, UNTYPED
 from kemem.text.query import Mask
 from kemem.text.reading import Question, content, people_of, read, tells_what_was
 
@@ -49,11 +49,12 @@ LEAST = -12.0  # of a judgement: rows that are out of the question are all alike
 K = 5  # of reciprocal rank
 STEEPNESS = 3  # how fast scores fall there
 ASKED = 2.0  # how much likelier a note is the answer whose topic is what the question asks for
-TELLS = 1.5  # the same of what the assistant said, where the question asks for that
+TELLS = 1.5  # the same of what is told by the one whose words are asked for
 TOLD = 0.5  # the share of a question's words that the assistant must have said to be asked for it
 BEHIND = 0.1  # how much less than a later row that may have changed it
 ADVISES, NEAR = 12.0, 0.3  # how sure it is that a note matters to advice, and which may or not;
-LIMIT = 0.1  # how much nearer a limit of health is
+LIMIT = 0.1  # how much nearer a limit of health is,
+ANYTHING = 0.2  # and how much farther a note that may tell anything
 PLAIN = 0.7  # how much more a message may be worth than its note, which is clearer
 _LITTLE = 1e-6  # scores nearer to 0 or 1 are as good as these
 _OF_WORK = frozenset(content("job work living profession occupation career 工作 职业 从事 做 干"))
@@ -101,9 +102,10 @@ def judge(
         attended = attend(question, candidates, about)
         values = (1 - BESIDE) * values + BESIDE * attended.values
         odds = (odds + attended.chance) / 2
-    if share < 1:  # its weights come from talks in which both sides tell: roles stay here
+    if share < 1:  # its weights come from talks in which both sides tell, so it knows no roles
         large = weigh(large_features(*plain, told), load_weights("large")["answer"])
-        large += TELLS * flags([it.is_mirrored and it.by_person for it in candidates])
+        if question.of_assistant or question.of_self:
+            large += TELLS * flags([it.by_person for it in candidates])
         holds = _trust(about) / 2
         own, figures = odds_of(large)
         odds *= share
@@ -160,6 +162,7 @@ def _advising(question: Question, meant: Meant, candidates: Sequence[Candidate])
             continue
         near = max(float(asked @ vector), 0.0) + float(wanted @ vector)
         near += LIMIT * (question.advice.limits and note.memory_type == "health")
+        near -= ANYTHING * (note.memory_type in UNTYPED)
         scores[at] = 1 / (1 + math.exp(-ADVISES * (near - NEAR)))
     return scores
 

@@ -118,6 +118,8 @@ def understand(
             query, advice = words.plain(question.terms), question.advice is not None
             searched = question.topic if advice else text
         if continues:
+            # What somebody goes on with is as much the assistant's.
+            question = replace(question, of_self=False) if question else None
             searched = without_going_on(text)
             query = words.plain(searched)
         query = _in_conversation(searched, query, transcript, advice)

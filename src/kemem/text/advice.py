@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from kemem.text.language import is_chinese
 
-# Types of notes that advice takes account of, where they are about its subject.
-ADVISING = ("user_preference", "health", "skill", "possession", "general", "verbatim")
+# Types of notes that advice takes account of, where they are about its subject; some tell anything.
+UNTYPED = ("general", "verbatim")
+ADVISING = ("user_preference", "health", "skill", "possession", *UNTYPED)
 
 
 class Advice(NamedTuple):

@@ -292,8 +292,7 @@ def index_text(row: Row) -> str:
     """The search text of a row, then its marks."""
     parts = [search_text(row.words)]
     if isinstance(row, Message):
-        speaker = row.metadata.get("speaker")
-        names = search_text(speaker).split() if isinstance(speaker, str) else []
+        names = search_text(row.speaker).split()
         parts += [*map(spoken_by, names), _ASKING if asks(row.content) else ""]
     return " ".join(filter(None, parts))
 

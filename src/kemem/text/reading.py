@@ -140,6 +140,7 @@ class Question:
     advice: Advice | None = None  # that it asks for
     of_assistant: bool = False  # it asks for what the assistant has said: "did you recommend",
     perhaps: bool = False  # or it may, and the candidates tell: 你推荐我吃什么
+    of_self: bool = False  # who asks speaks of himself
 
     @property
     def of_one_tense(self) -> bool:
@@ -182,6 +183,7 @@ def read_question(text: str, now: datetime) -> Question:
         topics=frozenset() if times or past or was else topics_of(text, people),
         of_assistant=of_assistant,
         perhaps=perhaps,
+        of_self=shows(text, "first_person"),
     )
     # Advice for tonight, or on where to go, takes account of what was said at any time.
     advice = None if of_assistant else asked_advice(text)

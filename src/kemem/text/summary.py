@@ -75,8 +75,7 @@ def speaks_chinese(texts: Iterable[str]) -> bool:
 
 def speaker(message: Message, chinese: bool) -> str:
     """Who said it: the name where it is known, else the role.  "用户" """
-    name = message.metadata.get("speaker")
-    name = " ".join(re.split(r"[\s:：]+", name)) if isinstance(name, str) else ""
+    name = " ".join(re.split(r"[\s:：]+", message.speaker))
     return name.strip()[:30] or _NAMES[chinese].get(message.role, message.role)
 
 
