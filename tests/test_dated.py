@@ -110,6 +110,15 @@ def test_what_recurs_has_no_single_date(text: str) -> None:
         ("The party was moved to the 28th", "The party was moved to the 28th (2026-11-28)"),
         ("The party is on the 28th", "The party is on the 28th (2026-11-28)"),
         ("My exam has been moved to the 2nd", "User's exam has been moved to the 2nd (2026-12-02)"),
+        (
+            "I had to put the talk off to March 9, the hall leaks",
+            "User had to put the talk off to March 9, the hall leaks (2027-03-09)",
+        ),
+        (
+            "I had to move the exam to January 8",
+            "User had to move the exam to January 8 (2027-01-08)",
+        ),
+        ("我跳槽了，十二月起去博物馆做讲解", "用户跳槽了，十二月起去博物馆做讲解（2026-12）"),
         ("考试改到2号了", "考试改到2号了（2026-12-02）"),
         (
             "The wedding got postponed to March",

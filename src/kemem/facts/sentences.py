@@ -229,7 +229,10 @@ def _tense(text: str, phrase: TimePhrase) -> int:
     if _is_from(phrase, text) and not speaks_of_past(clause):  # "signed with Norwest, from 1 May"
         return 1
     alone = len(clause.strip()) <= len(phrase.phrase) + 1
-    for part in (text,) if alone else (clause, text):
+    parts = (text,) if alone else (clause, text)
+    if _opens(phrase, text) and not alone:  # 我跳槽了，六月起去植物园上班: what begins is not over
+        parts = (clause,)
+    for part in parts:
         if speaks_of_plans(part):
             return 1
         if speaks_of_past(part):
