@@ -109,7 +109,8 @@ class Message(_Row):
     @property
     def words(self) -> str:
         """The text to index: what was said and, where it is known, by whom."""
-        return f"{self.speaker} {self.content}" if self.speaker else self.content
+        speaker = self.metadata.get("speaker")
+        return f"{speaker} {self.content}" if isinstance(speaker, str) else self.content
 
     @property
     def speaker(self) -> str:

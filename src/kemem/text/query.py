@@ -292,7 +292,8 @@ def index_text(row: Row) -> str:
     """The search text of a row, then its marks."""
     parts = [search_text(row.words)]
     if isinstance(row, Message):
-        names = search_text(row.speaker).split()
+        speaker = row.metadata.get("speaker")
+        names = search_text(speaker).split() if isinstance(speaker, str) else []
         parts += [*map(spoken_by, names), _ASKING if asks(row.content) else ""]
     return " ".join(filter(None, parts))
 
