@@ -111,6 +111,22 @@ async def test_nothing_true_is_ended_by_a_wish_a_question_or_others(
 
 
 @pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("体检改到4月8日了", "钢琴考级改到9月20日了"),
+        ("牙医预约推迟到5月6日了", "房子验收原来说8月2日，现在推迟到11月9日"),
+        ("My recital was moved to 4 May", "The boiler inspection was moved to 9 October"),
+        ("昨天头晕得厉害，血压160，医生说我是颈椎病", "跑步三个月瘦了八斤，医生说血压降到了125"),
+        ("我从工厂宿舍搬出来了，在北关租了间小屋", "我从小在银川长大"),
+    ],
+)
+async def test_news_of_something_else_ends_nothing(tmp_path: Path, before: str, after: str) -> None:
+    """Another appointment, a part of what was told, or where somebody grew up."""
+    told = await true_at_last(tmp_path / "first", before)
+    assert told and {*told} <= {*await true_at_last(tmp_path / "both", before, after)}
+
+
+@pytest.mark.parametrize(
     ("told", "holds"),
     [
         (

@@ -15,11 +15,12 @@ from importlib.resources import files
 import numpy as np
 
 from kemem.facts.frames import corrected_note, is_correction
-from kemem.facts.kinds import VALUES, answers, signs, tells_other_kind
+from kemem.facts.kinds import VALUES, answers, moves_another, signs, tells_other_kind
 from kemem.facts.losses import (
     animal_is_gone,
     is_given_up,
     is_gone_in_part,
+    is_of_a_part,
     is_of_another,
     is_of_something_else,
     is_paired,
@@ -199,6 +200,8 @@ def _most_certain(
     same_kind, shown = answers(new.text) & answers(notes[best].text), signs(new.text)
     if rows[best]["long"] > 1 and not shown & _ENDING and not same_kind:
         return []  # in a long message a word like "now" may belong to anything
+    if notes[best].compound and is_of_a_part(new.text, _COMPOUND.split(notes[best].text)):
+        return []
     alike = rows[best]["thing"] and same_kind and shown & CHANGES and not notes[best].compound
     return [best] if values[best] >= (LIKELY if alike else CERTAIN) else []
 
@@ -239,7 +242,9 @@ def may_end(new: Told, note: Told) -> bool:
         return False
     if _had_once(new.text, note.text) or _no_longer_elsewhere(new.text, note.text):
         return False
-    if _of_others(new, note) or tells_other_kind(new.text, note.text):
+    if tells_other_kind(new.text, note.text) or moves_another(new.text, note.text):
+        return False
+    if _of_others(new, note):
         return False
     return _loses(new, note) or not is_of_something_else(new.text, note.text)
 

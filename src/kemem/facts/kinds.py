@@ -2,7 +2,8 @@
 
 from functools import lru_cache
 
-from kemem.facts.losses import language_code
+from kemem.facts.losses import language_code, size, words_of
+from kemem.facts.sentences import without_times
 from kemem.text.lexicon import load
 
 VALUES = ("NUMBER", "TIME", "MONEY")
@@ -43,3 +44,20 @@ def tells_other_kind(text: str, note: str) -> bool:
     old = answers(rules.pattern("PERIOD").sub("", note))  # 每月3000 is no time
     kinds = answers(to["to"]) if to else frozenset[str]()
     return bool(kinds and old and not kinds & old)
+
+
+def moves_another(text: str, note: str) -> bool:
+    """Whether a statement tells of another day, and a note of one for something else.
+
+    "The handover was put off to March" does not change to when the exam was.
+    """
+    if not all({"CHANGED", "TIME"} <= signs(it) for it in (text, note)):
+        return False
+    said, told = map(_moved, (text, note))
+    return bool(said) and size(said & told) < 1
+
+
+def _moved(text: str) -> frozenset[str]:
+    """What another day is told for.  "The exam was pushed to July 11" -> exam"""
+    changed = load(__package__, "endings.rules").pattern(f"{language_code(text)}_CHANGED")
+    return words_of(changed.sub(" ", without_times(text)))

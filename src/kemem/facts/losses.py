@@ -5,7 +5,7 @@
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 
 from kemem.facts.language import language
@@ -15,6 +15,7 @@ from kemem.text.reading import content
 
 _OTHERS = r"(?<!\buser)'s (?:\w+ )?{0}\b|(?<!用户)的{0}"  # an animal of somebody else
 _CHARACTER = 0.35  # what a Chinese character tells of a topic beside a pair of them
+_REPORT = re.compile(r"\b(?:the |his |her )?\w+ (?:says?|said|thinks?)\b|医生[说讲]")
 _HAN = re.compile("[\u3400-\u9fff]")
 
 
@@ -165,6 +166,16 @@ def _is_in(thing: str, note: str) -> bool:
         return any(it in note for it in pairs if it != "用户")
     words = [it for it in thing.split() if not _pattern("GENERIC").fullmatch(it.lower())]
     return bool(words) and bool(words_of(words[-1]) & words_of(note))
+
+
+def is_of_a_part(text: str, clauses: Sequence[str]) -> bool:
+    """Whether a statement is about a lesser part of what some clauses say.
+
+    "The doctor says the uric acid is down" is news of one of "uric acid 520, the doctor says gout".
+    """
+    words = words_of(_REPORT.sub("", text))
+    shared = [bool(words_of(_REPORT.sub("", it)) & words) for it in clauses]
+    return 0 < 2 * sum(shared) < len(shared)
 
 
 @lru_cache(maxsize=4096)
