@@ -24,7 +24,8 @@ from kemem.facts.endings import (
     says_instead,
 )
 from kemem.facts.kinds import tells_other_kind
-from kemem.records import Message, Micros, Note, Scope, Vector, merge_notes
+from kemem.records import Message, Micros, Note, Scope, Vector
+from kemem.records.batch import merge_notes
 from kemem.records.ontology import OWN_TYPE
 from kemem.text.language import is_chinese
 from kemem.text.segment import STOPS, fingerprint, search_text

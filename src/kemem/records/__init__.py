@@ -169,19 +169,6 @@ class Note(_Row):
         return any(end is not None and end <= at for end in (self.valid_until, self.expires))
 
 
-def merge_notes(old: Note, new: Note) -> Note:
-    """A stored note that is said again: its sources grow, and it lasts as long as either."""
-    lasts = old.expires is None or new.expires is None
-    return replace(
-        old,
-        sources=tuple(dict.fromkeys((*old.sources, *new.sources))),
-        importance=max(old.importance, new.importance),
-        sensitive=old.sensitive or new.sensitive,
-        updated=max(old.updated, new.updated),
-        expires=None if lasts else max(old.expires or 0, new.expires or 0),
-    )
-
-
 Row = Message | Note
 
 TIME_FIELDS = frozenset({"created_at", "updated_at", "ts", "timestamp"})

@@ -240,3 +240,16 @@ class Applied:
     dropped: int = 0  # rows and journal lines
     merged: Mapping[str, str] = field(default_factory=dict)  # new note -> the one it merged into
     refused: Refusal | None = None  # the precondition that did not hold: nothing was written
+
+
+def merge_notes(old: Note, new: Note) -> Note:
+    """A stored note that is said again: its sources grow, and it lasts as long as either."""
+    lasts = old.expires is None or new.expires is None
+    return replace(
+        old,
+        sources=tuple(dict.fromkeys((*old.sources, *new.sources))),
+        importance=max(old.importance, new.importance),
+        sensitive=old.sensitive or new.sensitive,
+        updated=max(old.updated, new.updated),
+        expires=None if lasts else max(old.expires or 0, new.expires or 0),
+    )

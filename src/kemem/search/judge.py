@@ -35,7 +35,7 @@ from kemem.search.features import (
 )
 from kemem.search.order import order_features
 from kemem.search.understand import VAGUE
-from kemem.text.advice import ADVISING, UNTYPED
+from kemem.text.advice import ADVISING
 from kemem.text.query import Mask
 from kemem.text.reading import Question, content, people_of, read, tells_what_was
 
@@ -162,7 +162,7 @@ def _advising(question: Question, meant: Meant, candidates: Sequence[Candidate])
             continue
         near = max(float(asked @ vector), 0.0) + float(wanted @ vector)
         near += LIMIT * (question.advice.limits and note.memory_type == "health")
-        near -= ANYTHING * (note.memory_type in UNTYPED)
+        near -= ANYTHING * (note.memory_type == "general")
         scores[at] = 1 / (1 + math.exp(-ADVISES * (near - NEAR)))
     return scores
 

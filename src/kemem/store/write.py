@@ -8,8 +8,8 @@ import sqlalchemy as sa
 
 from kemem.errors import Conflict
 from kemem.ports.request import Key, key_of
-from kemem.records import Message, Micros, Note, Row, Scope, Where, merge_notes
-from kemem.records.batch import Use
+from kemem.records import Message, Micros, Note, Row, Scope, Where
+from kemem.records.batch import Use, merge_notes
 from kemem.records.webhooks import EventType
 from kemem.store import postings, read, tables, tally
 from kemem.store.branches import mark_branches, may_branch

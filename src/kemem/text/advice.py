@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from kemem.text.language import is_chinese
 
-# Types of notes that advice takes account of, where they are about its subject; some tell anything.
-UNTYPED = ("general", "verbatim")
-ADVISING = ("user_preference", "health", "skill", "possession", *UNTYPED)
+# Types of notes that advice takes account of, where they are about its subject.
+ADVISING = ("user_preference", "health", "skill", "possession", "general", "verbatim")
 
 
 class Advice(NamedTuple):
