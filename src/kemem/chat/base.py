@@ -190,7 +190,7 @@ def to_chat_messages(
         if message.message_id == before:
             break
         is_other = message.metadata.get("member_id", member_id) != member_id
-        name, content = message.speaker if is_other else "", message.content
+        name, content = message.metadata.get("speaker") if is_other else None, message.content
         if name:  # data of another member, whose further lines cannot pose as somebody's
             content = f"{name}: {indented(neutralise(content))}"
         if message.role in ("user", "assistant"):
